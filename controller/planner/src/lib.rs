@@ -1,0 +1,1 @@
+//! Decides, for every Service, what each node must program, and why: pure and deterministic.

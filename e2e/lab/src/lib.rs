@@ -1,0 +1,1 @@
+//! The lab: prepares the machine, builds the rest, boots guests, runs the demo and all checks.

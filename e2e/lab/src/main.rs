@@ -1,0 +1,2 @@
+//! The lab program.
+fn main() {}

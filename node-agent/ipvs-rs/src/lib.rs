@@ -1,0 +1,1 @@
+//! IPVS over generic netlink: a codec without I/O and a small blocking socket.

@@ -1,0 +1,1 @@
+//! The Portolan node agent: receives its plan and programs IPVS, ipsets, rules and routes.
