@@ -1,1 +1,36 @@
-//! What one node must have: its plan, the entries it is made of, their hashes, and how changes apply.
+//! What one node must have: its plan, the entries it is made of, their hashes, and how changes
+//! apply.
+//!
+//! Everything here is a plain value: nothing reads a file, a socket or a clock. The controller's
+//! planner makes these values, the wire carries them, and the node agent turns them into kernel
+//! state; all three share this one vocabulary.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod backend;
+mod document;
+mod entry;
+mod head;
+mod key;
+mod node;
+mod plan;
+mod settings;
+mod terms;
+
+pub use backend::{Backend, BackendList};
+pub use document::{
+    DocumentError, EndpointDocument, FamilyCounts, FrontendDocument, HealthCheckDocument,
+    ListDocument, LocalEndpointDocument, PlanDocument, PortDocument, ServiceDocument,
+    WarningDocument,
+};
+pub use entry::{Entry, Local, LocalEndpoint, LocalHealth};
+pub use head::{Frontend, FrontendKind, Head, HeadPort, ListChoice, ListUse};
+pub use key::{EntryHash, EntryKey, KeyError, ListKey, PlanHash, Scope, ScopeKind, ServiceId};
+pub use node::NodeEntry;
+pub use plan::{Change, HashMismatch, NodePlan, StagedChanges};
+pub use settings::{
+    ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings, ListenSettings,
+    LocalDetection, MasqueradeSettings, Period, PeriodError, Settings, SyncSettings,
+    TimeoutSettings,
+};
+pub use terms::{Family, Outsiders, Policy, Protocol, WhenEmpty};

@@ -1,0 +1,301 @@
+//! A node's plan, and the only way it changes.
+//!
+//! Changes are staged, checked against the hash that the sender says they lead to, and then take
+//! effect together or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::key::ListKey;
+use crate::{
+    BackendList, Entry, EntryHash, EntryKey, Family, Head, HeadPort, ListUse, Local, NodeEntry,
+    PlanHash, ServiceId,
+};
+
+/// One change to a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The entry is now this.
+    Upsert {
+        /// Which entry.
+        key: EntryKey,
+        /// The hash of the bytes it came in.
+        hash: EntryHash,
+        /// Its value; `None` when the bytes could not be read. Then the last good value stays,
+        /// and the entry counts as received, not as applied.
+        entry: Option<Entry>,
+    },
+    /// The entry is gone. One that was never there may be removed too.
+    Remove {
+        /// Which entry.
+        key: EntryKey,
+    },
+}
+
+impl Change {
+    /// Which entry it is about.
+    pub fn key(&self) -> &EntryKey {
+        match self {
+            Self::Upsert { key, .. } | Self::Remove { key } => key,
+        }
+    }
+}
+
+/// An entry as a plan holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    /// Of the bytes received last.
+    received: EntryHash,
+    /// The last good value, and the hash of its bytes.
+    good: Option<(EntryHash, Entry)>,
+}
+
+/// What one node must have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodePlan {
+    entries: BTreeMap<EntryKey, Held>,
+    received: PlanHash,
+    usable: PlanHash,
+}
+
+impl NodePlan {
+    /// A plan of these entries.
+    pub fn from_entries(entries: impl IntoIterator<Item = (EntryKey, EntryHash, Entry)>) -> Self {
+        let mut plan = Self::default();
+        for (key, hash, entry) in entries {
+            plan.put(Change::Upsert {
+                key,
+                hash,
+                entry: Some(entry),
+            });
+        }
+        plan
+    }
+
+    /// The hash of all bytes received.
+    pub fn hash(&self) -> PlanHash {
+        self.received
+    }
+
+    /// The hash of the values in use; it differs from [`NodePlan::hash`] while an entry could not
+    /// be read.
+    pub fn usable_hash(&self) -> PlanHash {
+        self.usable
+    }
+
+    /// For each of the 256 buckets, the hash of the entries in it.
+    pub fn bucket_hashes(&self) -> Vec<PlanHash> {
+        let mut buckets = vec![PlanHash::default(); 256];
+        for (key, held) in &self.entries {
+            let bucket = &mut buckets[usize::from(key.bucket())];
+            *bucket = bucket.with(held.received);
+        }
+        buckets
+    }
+
+    /// All keys with the hash of their bytes.
+    pub fn keys(&self) -> impl Iterator<Item = (&EntryKey, EntryHash)> {
+        self.entries.iter().map(|(key, held)| (key, held.received))
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing was received yet.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn get(&self, key: &EntryKey) -> Option<&Entry> {
+        self.entries.get(key)?.good.as_ref().map(|(_, entry)| entry)
+    }
+
+    /// What the node is; `None` before a first plan.
+    pub fn node(&self) -> Option<&Arc<NodeEntry>> {
+        match self.get(&EntryKey::Node)? {
+            Entry::Node(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// A Service.
+    pub fn head(&self, service: &ServiceId) -> Option<&Arc<Head>> {
+        match self.get(&EntryKey::Head(service.clone()))? {
+            Entry::Head(head) => Some(head),
+            _ => None,
+        }
+    }
+
+    /// All Services in order.
+    pub fn heads(&self) -> impl Iterator<Item = (&ServiceId, &Arc<Head>)> {
+        self.good().filter_map(|(key, entry)| match (key, entry) {
+            (EntryKey::Head(service), Entry::Head(head)) => Some((service, head)),
+            _ => None,
+        })
+    }
+
+    /// All lists in order.
+    pub fn lists(&self) -> impl Iterator<Item = (&ListKey, &Arc<BackendList>)> {
+        self.good().filter_map(|(key, entry)| match (key, entry) {
+            (EntryKey::List(list), Entry::List(backends)) => Some((list, backends)),
+            _ => None,
+        })
+    }
+
+    /// This node's endpoints, by Service, in order.
+    pub fn locals(&self) -> impl Iterator<Item = (&ServiceId, &Arc<Local>)> {
+        self.good().filter_map(|(key, entry)| match (key, entry) {
+            (EntryKey::Local(service), Entry::Local(local)) => Some((service, local)),
+            _ => None,
+        })
+    }
+
+    fn good(&self) -> impl Iterator<Item = (&EntryKey, &Entry)> {
+        self.entries
+            .iter()
+            .filter_map(|(key, held)| held.good.as_ref().map(|(_, entry)| (key, entry)))
+    }
+
+    /// The list that serves a port in a family. A list that is not in the plan is empty.
+    pub fn backends(
+        &self,
+        service: &ServiceId,
+        port: &HeadPort,
+        list: &ListUse,
+        family: Family,
+    ) -> Option<&Arc<BackendList>> {
+        let key = ListKey {
+            service: service.clone(),
+            port: port.name.clone(),
+            family,
+            scope: self.node()?.complete(list.choice(family).scope),
+        };
+        match self.get(&EntryKey::List(key))? {
+            Entry::List(backends) => Some(backends),
+            _ => None,
+        }
+    }
+
+    /// Makes the staged changes, if they lead to the hash that the sender announced.
+    ///
+    /// # Errors
+    /// [`HashMismatch`] when they do not; the plan is as it was.
+    pub fn apply(&mut self, staged: StagedChanges, expected: PlanHash) -> Result<(), HashMismatch> {
+        let mut hash = if staged.replace {
+            PlanHash::default()
+        } else {
+            self.received
+        };
+        for (key, change) in &staged.changes {
+            if !staged.replace
+                && let Some(held) = self.entries.get(key)
+            {
+                hash = hash.without(held.received);
+            }
+            if let Change::Upsert { hash: entry, .. } = change {
+                hash = hash.with(*entry);
+            }
+        }
+        if hash != expected {
+            return Err(HashMismatch {
+                expected,
+                found: hash,
+            });
+        }
+        if staged.replace {
+            self.entries
+                .retain(|key, _| staged.changes.contains_key(key));
+            self.sum();
+        }
+        for change in staged.changes.into_values() {
+            self.put(change);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, change: Change) {
+        let old = self.entries.remove(change.key());
+        if let Some(old) = &old {
+            self.received = self.received.without(old.received);
+            if let Some((hash, _)) = &old.good {
+                self.usable = self.usable.without(*hash);
+            }
+        }
+        if let Change::Upsert { key, hash, entry } = change {
+            let good = match entry {
+                Some(entry) => Some((hash, entry)),
+                None => old.and_then(|old| old.good),
+            };
+            self.received = self.received.with(hash);
+            if let Some((hash, _)) = &good {
+                self.usable = self.usable.with(*hash);
+            }
+            self.entries.insert(
+                key,
+                Held {
+                    received: hash,
+                    good,
+                },
+            );
+        }
+    }
+
+    fn sum(&mut self) {
+        let held = || self.entries.values();
+        self.received = held().fold(PlanHash::default(), |sum, held| sum.with(held.received));
+        self.usable = held()
+            .filter_map(|held| held.good.as_ref())
+            .fold(PlanHash::default(), |sum, (hash, _)| sum.with(*hash));
+    }
+}
+
+/// Changes that were received and have not taken effect yet. The last change to a key wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StagedChanges {
+    replace: bool,
+    changes: BTreeMap<EntryKey, Change>,
+}
+
+impl StagedChanges {
+    /// Changes to a plan that is held already.
+    pub fn delta() -> Self {
+        Self::default()
+    }
+
+    /// A whole plan: what it does not name is gone.
+    pub fn snapshot() -> Self {
+        Self {
+            replace: true,
+            ..Self::default()
+        }
+    }
+
+    /// One more change.
+    pub fn push(&mut self, change: Change) {
+        self.changes.insert(change.key().clone(), change);
+    }
+
+    /// How many entries are touched.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether no entry is touched.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+/// Staged changes lead to another plan than the sender has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the changes lead to plan {found}, the controller announced {expected}")]
+pub struct HashMismatch {
+    /// What the sender announced.
+    pub expected: PlanHash,
+    /// What the changes lead to.
+    pub found: PlanHash,
+}
