@@ -1,1 +1,13 @@
 //! The lab: prepares the machine, builds the rest, boots guests, runs the demo and all checks.
+//!
+//! It depends on little, so that it starts within seconds on a machine that has built nothing yet.
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod cli;
+pub mod guest;
+pub mod packages;
+pub mod process;
+pub mod progress;
+
+pub use cli::main;

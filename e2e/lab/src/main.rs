@@ -1,2 +1,5 @@
 //! The lab program.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    portolan_lab::main()
+}

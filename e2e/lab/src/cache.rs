@@ -1,0 +1,104 @@
+//! Folders of the lab outside the clone, and the one factor that makes all waits longer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+
+/// A folder of the lab's cache, made if it is not there.
+///
+/// # Errors
+/// Neither `XDG_CACHE_HOME` nor `HOME` is set, or the folder cannot be made.
+pub fn folder(name: &str) -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let root = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let Some(root) = root else {
+        bail!("neither XDG_CACHE_HOME nor HOME is set; one of them says where caches go");
+    };
+    let folder = root.join("portolan").join(name);
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A folder for one run, named after this process; it lasts so that logs can be read afterwards.
+///
+/// # Errors
+/// The cache folder cannot be written.
+pub fn run_folder(purpose: &str) -> Result<PathBuf> {
+    const RUNS_KEPT: usize = 8;
+    let runs = folder("runs")?;
+    keep_newest(&runs, RUNS_KEPT)?;
+    let millis = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
+    let folder = runs.join(format!("{purpose}-{}-{millis}", std::process::id()));
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Removes all but the newest folders; those of the last day stay, as another run may use them.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn keep_newest(folder: &Path, count: usize) -> Result<()> {
+    const IN_USE: Duration = Duration::from_secs(86_400);
+    let reading = || format!("reading {}", folder.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(reading)? {
+        let entry = entry.with_context(reading)?;
+        // What vanishes meanwhile was removed by another run.
+        if let Ok(time) = entry.metadata().and_then(|data| data.modified()) {
+            found.push((time, entry.path()));
+        }
+    }
+    found.sort();
+    let spare = found.len().saturating_sub(count);
+    for (time, path) in found.into_iter().take(spare) {
+        if time.elapsed().is_ok_and(|age| age > IN_USE) {
+            drop(fs::remove_dir_all(path));
+        }
+    }
+    Ok(())
+}
+
+/// How much slower than expected this machine is; every deadline is multiplied with it.
+///
+/// # Errors
+/// `PORTOLAN_SLOWNESS` is no positive number.
+pub fn slowness() -> Result<f64> {
+    match std::env::var("PORTOLAN_SLOWNESS") {
+        Err(_) => Ok(1.0),
+        Ok(text) => parse_slowness(&text),
+    }
+}
+
+fn parse_slowness(text: &str) -> Result<f64> {
+    match text.trim().parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
+        _ => bail!("PORTOLAN_SLOWNESS is `{text}`; it must be a positive number such as 1 or 2.5"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slowness_must_be_a_positive_number() {
+        assert_eq!(parse_slowness("2.5").unwrap(), 2.5);
+        for bad in ["0", "-1", "fast", "", "inf", "NaN"] {
+            let error = parse_slowness(bad).unwrap_err().to_string();
+            assert!(error.contains("PORTOLAN_SLOWNESS"), "{error}");
+        }
+    }
+
+    #[test]
+    fn folders_of_today_are_never_swept_away() {
+        let folder = std::env::temp_dir().join(format!("portolan-sweep-{}", std::process::id()));
+        for name in ["a", "b", "c"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        keep_newest(&folder, 1).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

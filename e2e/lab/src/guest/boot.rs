@@ -1,0 +1,290 @@
+//! Boots the guest, passes its command's output on, and brings back the exit status.
+//!
+//! Touches: one folder in the cache, QEMU. Invariant: QEMU never outlives this process; `Running`
+//! ends it on every return, and the kernel does when the process itself is ended.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::image::Image;
+use super::payload::{self, Payload};
+use crate::progress::Step;
+use crate::{cache, process};
+
+/// Memory of a guest that is not told otherwise, MB.
+pub const MEMORY: u32 = 3000;
+/// From power on to the command's start; seen: 3–5 s.
+const BOOT_DEADLINE: Duration = Duration::from_secs(90);
+/// From the command's end to power off.
+const POWER_OFF_DEADLINE: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// One run of one command in a fresh guest.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The program, by its name in PATH or a path in the guest, and its arguments.
+    pub command: Vec<String>,
+    /// Added to the command's environment.
+    pub environment: Vec<(String, String)>,
+    /// Programs and files that are put into the guest.
+    pub payload: Payload,
+    /// Kernel modules beyond the usual ones.
+    pub modules: Vec<String>,
+    /// MB.
+    pub memory: u32,
+    /// Whether the guest reaches this machine, as 10.0.2.2.
+    pub network: bool,
+    /// Whether `guest shell` can reach it.
+    pub shell: bool,
+    /// For the command alone, before the slowness factor; none: until it ends.
+    pub deadline: Option<Duration>,
+}
+
+impl Job {
+    /// A command with the usual memory and a deadline of ten minutes.
+    #[must_use]
+    pub fn new(command: Vec<String>, payload: Payload) -> Self {
+        Self {
+            command,
+            environment: Vec::new(),
+            payload,
+            modules: Vec::new(),
+            memory: MEMORY,
+            network: false,
+            shell: false,
+            deadline: Some(Duration::from_secs(600)),
+        }
+    }
+}
+
+/// Runs the command and returns its exit status. Its output goes to `sink` as it comes.
+///
+/// # Errors
+/// QEMU cannot be started, the guest does not boot or dies, or a deadline passed. The message has
+/// the console's last lines and the path of its log.
+pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    let folder = cache::run_folder("guest")?;
+    let slowness = cache::slowness()?;
+    let step = Step::start("Guest");
+    step.detail("booting");
+    payload::write(&folder.join("initrd"), image, job)?;
+    let mut running = start(&folder, image, job)?;
+    let output = running.child.stdout.take().context("QEMU has no standard output")?;
+    let started = AtomicBool::new(false);
+    let result = thread::scope(|scope| {
+        let copy = scope.spawn(|| forward(output, sink, &started));
+        let result = watch(&mut running, job, slowness, step, &started);
+        // Ends the copying too, which reads until QEMU is gone.
+        running.end();
+        started.store(true, Ordering::Release);
+        let copied = copy.join().map_err(|_| anyhow!("the thread that passes output on died"))?;
+        let status = result?;
+        copied.context("passing the guest's output on")?;
+        Ok(status)
+    });
+    drop(fs::remove_file(folder.join("initrd")));
+    result.map_err(|error: anyhow::Error| with_console(error, &folder))
+}
+
+struct Running {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Running {
+    fn end(&mut self) {
+        // Both fail only when it has ended already, which is what is wanted.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    fn status(&self) -> Status {
+        parse_status(&fs::read_to_string(self.folder.join("status")).unwrap_or_default())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Status {
+    Booting,
+    Started,
+    Ended(u8),
+}
+
+/// What init has written so far. A line counts once its end is there.
+fn parse_status(text: &str) -> Status {
+    let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    let ended = complete.lines().find_map(|line| line.strip_prefix("exit ")?.parse().ok());
+    match ended {
+        Some(code) => Status::Ended(code),
+        None if complete.lines().any(|line| line == "started") => Status::Started,
+        None => Status::Booting,
+    }
+}
+
+fn start(folder: &Path, image: &Image, job: &Job) -> Result<Running> {
+    let log = File::create(folder.join("qemu.log")).context("creating QEMU's log")?;
+    let child = process::dying_with_us("qemu-system-x86_64", "KILL")?
+        .args(arguments(image, job))
+        // Its files are named relative to this folder: a socket's path may have 107 bytes only.
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .context("starting QEMU")?;
+    Ok(Running { child, folder: folder.to_owned() })
+}
+
+fn arguments(image: &Image, job: &Job) -> Vec<String> {
+    let fixed = "-nodefaults -no-user-config -display none -no-reboot \
+        -accel tcg,thread=multi -cpu max -smp 2 -initrd initrd -serial file:console.log \
+        -device virtio-rng-pci -device virtio-serial-pci \
+        -chardev stdio,id=output,signal=off \
+        -device virtserialport,chardev=output,name=portolan.output,nr=1 \
+        -chardev file,id=status,path=status \
+        -device virtserialport,chardev=status,name=portolan.status,nr=2";
+    let mut all: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
+    let mut add = |text: &[&str]| all.extend(text.iter().map(|word| (*word).to_owned()));
+    add(&["-m", &job.memory.to_string()]);
+    add(&["-kernel", &image.kernel().to_string_lossy()]);
+    // Mitigations cost time and protect nobody here. An oops must not pass unseen.
+    add(&["-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init"]);
+    if job.network {
+        add(&["-nic", "user,model=virtio-net-pci"]);
+    }
+    if job.shell {
+        add(&["-chardev", "socket,id=shell,path=shell,server=on,wait=off"]);
+        add(&["-device", "virtconsole,chardev=shell,nr=0"]);
+    }
+    all
+}
+
+fn watch(
+    running: &mut Running,
+    job: &Job,
+    slowness: f64,
+    step: Step,
+    started: &AtomicBool,
+) -> Result<u8> {
+    let mut step = Some(step);
+    let mut since = Instant::now();
+    loop {
+        let ended = running.child.try_wait().context("waiting for QEMU")?;
+        match running.status() {
+            Status::Ended(code) => {
+                drop(step);
+                started.store(true, Ordering::Release);
+                power_off(running, slowness)?;
+                return Ok(code);
+            }
+            Status::Started if !started.load(Ordering::Acquire) => {
+                if let Some(step) = step.take() {
+                    step.done("booted");
+                }
+                since = Instant::now();
+                started.store(true, Ordering::Release);
+            }
+            Status::Started => check(job.deadline, since, slowness, "its command did not end")?,
+            Status::Booting => check(Some(BOOT_DEADLINE), since, slowness, "it did not boot")?,
+        }
+        if let Some(status) = ended {
+            bail!(died(status, started.load(Ordering::Acquire)));
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn check(deadline: Option<Duration>, since: Instant, slowness: f64, what: &str) -> Result<()> {
+    let Some(limit) = deadline.map(|deadline| deadline.mul_f64(slowness)) else { return Ok(()) };
+    if since.elapsed() > limit {
+        bail!(
+            "the guest was ended: {what} within {} s (PORTOLAN_SLOWNESS={slowness} multiplies this)",
+            limit.as_secs()
+        );
+    }
+    Ok(())
+}
+
+fn died(status: ExitStatus, started: bool) -> String {
+    let when = if started { "before its command ended" } else { "while booting" };
+    format!("the guest died {when} (QEMU: {status}); a kernel panic ends it this way")
+}
+
+/// The guest has nothing to lose, but a panic on the way down should be seen.
+fn power_off(running: &mut Running, slowness: f64) -> Result<()> {
+    let since = Instant::now();
+    while running.child.try_wait().context("waiting for QEMU")?.is_none() {
+        check(Some(POWER_OFF_DEADLINE), since, slowness, "it did not power off")?;
+        thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+/// Nothing is passed on before the spinner is gone.
+fn forward(
+    mut from: ChildStdout,
+    to: &mut (dyn Write + Send),
+    started: &AtomicBool,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = from.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        while !started.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        to.write_all(&buffer[..count])?;
+        to.flush()?;
+    }
+}
+
+fn with_console(error: anyhow::Error, folder: &Path) -> anyhow::Error {
+    let mut text = format!("{error:#}");
+    for name in ["console.log", "qemu.log"] {
+        let path = folder.join(name);
+        let lines = process::last_lines(&fs::read(&path).unwrap_or_default(), 25);
+        if !lines.is_empty() {
+            text.push_str(&format!("\n--- last lines of {} ---\n{lines}", path.display()));
+        }
+    }
+    anyhow!(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_counts_only_whole_lines() {
+        assert_eq!(parse_status(""), Status::Booting);
+        assert_eq!(parse_status("start"), Status::Booting);
+        assert_eq!(parse_status("started\n"), Status::Started);
+        assert_eq!(parse_status("started\nexit 1"), Status::Started);
+        assert_eq!(parse_status("started\nexit 137\n"), Status::Ended(137));
+    }
+
+    #[test]
+    fn a_passed_deadline_names_what_was_awaited_and_the_factor() {
+        let since = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
+        let second = Some(Duration::from_secs(1));
+        let error = check(second, since, 2.0, "it did not boot").unwrap_err().to_string();
+        assert!(error.contains("did not boot within 2 s (PORTOLAN_SLOWNESS=2"), "{error}");
+        assert!(check(second, since, 10.0, "").is_ok());
+        assert!(check(None, since, 1.0, "").is_ok());
+    }
+}

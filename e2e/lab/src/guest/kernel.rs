@@ -1,0 +1,141 @@
+//! The guest's kernel, taken out of a Debian package without installing it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::recipe;
+use crate::{packages, process};
+
+/// An unpacked kernel package.
+pub struct Kernel {
+    /// As `uname -r` prints it.
+    pub release: String,
+    /// Folder of its modules.
+    pub folder: PathBuf,
+    unpacked: PathBuf,
+}
+
+/// Fetches the newest kernel package and unpacks it into `folder`.
+///
+/// # Errors
+/// The package lists do not know it, it cannot be fetched, or it holds no kernel.
+pub fn fetch(folder: &Path) -> Result<Kernel> {
+    let package = newest()?;
+    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    // apt's own user cannot write here, and as root it would only warn about that.
+    let mut download = process::program("apt-get")?;
+    download.current_dir(folder).args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
+    process::output(download.arg(&package)).with_context(|| format!("fetching {package}"))?;
+    let file = only_entry(folder)?;
+    let unpacked = folder.join("unpacked");
+    process::output(process::program("dpkg")?.arg("-x").arg(&file).arg(&unpacked))?;
+    let modules = only_entry(&unpacked.join("lib/modules"))?;
+    let release = modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut depmod = process::program("depmod")?;
+    process::output(depmod.arg("-b").arg(&unpacked).arg(&release))?;
+    Ok(Kernel { release, folder: modules, unpacked })
+}
+
+impl Kernel {
+    /// The bootable image.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.unpacked.join(format!("boot/vmlinuz-{}", self.release))
+    }
+
+    /// Wanted modules, what they depend on, and the tables of `depmod`; relative to its folder.
+    ///
+    /// # Errors
+    /// The tables cannot be read.
+    pub fn modules(&self) -> Result<Vec<String>> {
+        let table = self.folder.join("modules.dep");
+        let text = fs::read_to_string(&table)
+            .with_context(|| format!("reading {}, which depmod writes", table.display()))?;
+        let mut files = with_dependencies(&text, recipe::wants_module);
+        if !files.iter().any(|file| file.contains("/ip_vs.ko")) {
+            bail!("kernel {} has no module ip_vs; look at {}", self.release, table.display());
+        }
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.starts_with("modules.") {
+                files.insert(name);
+            }
+        }
+        Ok(files.into_iter().collect())
+    }
+}
+
+fn newest() -> Result<String> {
+    // A fresh machine has no lists, and old lists name packages that are no longer there.
+    if packages::is_root()? {
+        packages::refresh_lists()?;
+    }
+    let mut show = process::program("apt-cache")?;
+    let text = process::output(show.args(["show", "--no-all-versions", recipe::KERNEL_PACKAGE]))
+        .with_context(|| {
+            format!("looking up {}; try `sudo apt-get update`", recipe::KERNEL_PACKAGE)
+        })?;
+    depends(&text).with_context(|| {
+        format!("`apt-cache show {}` names no linux-image package", recipe::KERNEL_PACKAGE)
+    })
+}
+
+/// The kernel package that the always-newest one depends on.
+fn depends(text: &str) -> Option<String> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("Depends:"))?
+        .split(',')
+        .filter_map(|one| one.split_whitespace().next())
+        .find(|name| name.starts_with("linux-image-"))
+        .map(str::to_owned)
+}
+
+fn only_entry(folder: &Path) -> Result<PathBuf> {
+    let reading = || format!("reading {}", folder.display());
+    let mut entries = fs::read_dir(folder).with_context(reading)?;
+    match (entries.next(), entries.next()) {
+        (Some(entry), None) => Ok(entry.with_context(reading)?.path()),
+        (None, _) => bail!("{} is empty; the kernel package has changed", folder.display()),
+        (Some(_), Some(_)) => bail!("{} holds more than one entry", folder.display()),
+    }
+}
+
+/// Modules that pass `wants`, and all they depend on. `table` is a `modules.dep`.
+fn with_dependencies(table: &str, wants: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    // Each line lists the whole closure, so one step is enough.
+    let lines: BTreeMap<&str, &str> =
+        table.lines().filter_map(|line| line.split_once(':')).collect();
+    let mut files = BTreeSet::new();
+    for (module, needs) in lines {
+        if wants(module) {
+            files.insert(module.to_owned());
+            files.extend(needs.split_whitespace().map(str::to_owned));
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_real_kernel_package_is_read_from_the_newest_ones_dependencies() {
+        let text = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\n\
+            Depends: linux-base (>= 4), linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\n";
+        assert_eq!(depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(depends("Package: x\n"), None);
+    }
+
+    #[test]
+    fn a_wanted_module_brings_what_it_depends_on_from_anywhere() {
+        let table = "kernel/net/ip_vs.ko: kernel/lib/libcrc32c.ko kernel/fs/a.ko\n\
+            kernel/lib/libcrc32c.ko:\nkernel/fs/a.ko:\nkernel/fs/b.ko: kernel/lib/libcrc32c.ko\n";
+        let files = with_dependencies(table, |path| path.starts_with("kernel/net/"));
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        assert_eq!(files, ["kernel/fs/a.ko", "kernel/lib/libcrc32c.ko", "kernel/net/ip_vs.ko"]);
+    }
+}

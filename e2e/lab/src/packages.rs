@@ -1,0 +1,199 @@
+//! The one table of Debian programs that the lab and the scenarios start, and their installation.
+//!
+//! Invariant: a program that is not in [`PROGRAMS`] cannot be started (`process.rs` refuses it), so
+//! a fresh machine never misses one.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+use crate::progress::Step;
+
+/// A program, the Debian package it comes from, and why we need it.
+#[derive(Debug)]
+pub struct Program {
+    /// Name as typed on a command line.
+    pub name: &'static str,
+    /// Debian package that holds it.
+    pub package: &'static str,
+    /// Who starts it, and for what.
+    pub why: &'static str,
+}
+
+const fn program(name: &'static str, package: &'static str, why: &'static str) -> Program {
+    Program { name, package, why }
+}
+
+/// Every Debian program that the lab or the scenarios start.
+pub const PROGRAMS: &[Program] = &[
+    program("apt-cache", "apt", "lab: finds the newest kernel package for the guest"),
+    program("apt-get", "apt", "lab: installs packages, fetches the guest's kernel"),
+    program("busybox", "busybox-static", "guest: mount, poweroff and other small tools"),
+    program("conntrack", "conntrack", "scenarios: show and check tracked connections"),
+    program("curl", "curl", "scenarios: ask a web Service as a person would"),
+    program("dash", "dash", "guest: shell that starts real tools before busybox's own"),
+    program("depmod", "kmod", "lab: module dependencies of the guest's kernel"),
+    program("dpkg", "dpkg", "lab: unpacks the kernel package without installing it"),
+    program("dpkg-query", "dpkg", "lab: which packages are installed, and their files"),
+    program("id", "coreutils", "lab: whether it runs as root"),
+    program("ip", "iproute2", "scenarios: namespaces, links, addresses, routes"),
+    program("ip6tables-save", "iptables", "scenarios: compare the rules of the IPv6 kernel"),
+    program("ipset", "ipset", "scenarios: an independent look at our sets"),
+    program("iptables-restore", "iptables", "node agent: loads its rules"),
+    program("iptables-save", "iptables", "scenarios: compare the rules of the IPv4 kernel"),
+    program("ipvsadm", "ipvsadm", "scenarios: an independent look at IPVS, and the peer in benchmarks"),
+    program("ldd", "libc-bin", "lab: libraries of the programs that go into the guest"),
+    program("modprobe", "kmod", "lab: does this kernel have IPVS; guest: loads modules"),
+    program("nft", "nftables", "scenarios: rules as the kernel holds them"),
+    program("ps", "procps", "scenarios: memory and time of our processes"),
+    program("qemu-system-x86_64", "qemu-system-x86", "lab: the emulated machine"),
+    program("setpriv", "util-linux", "lab: ends what it started when it ends itself"),
+    program("ss", "iproute2", "scenarios: sockets in a namespace"),
+    program("strace", "strace", "guest shell: what a process asks of the kernel"),
+    program("stty", "coreutils", "lab: the terminal of a guest shell"),
+    program("sysctl", "procps", "scenarios: kernel settings of a namespace"),
+    program("tcpdump", "tcpdump", "guest shell and scenarios: packets on a link"),
+];
+
+/// Files that only come with a package, no program of it being started by name.
+pub const FILES: &[Program] =
+    &[program("/etc/protocols", "netbase", "guest: names such as `tcp` in set entries")];
+
+/// Installed packages of the tables, with their versions.
+pub type Versions = BTreeMap<String, String>;
+
+/// The table's line for a program name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Program> {
+    PROGRAMS.iter().find(|program| program.name == name)
+}
+
+/// Makes sure that every package of the tables is installed and returns their versions.
+///
+/// One `dpkg-query` when nothing is missing. Missing ones are installed when the lab runs as root.
+///
+/// # Errors
+/// Not a Debian machine, not root while packages are missing, or `apt-get` failed.
+pub fn ensure() -> Result<Versions> {
+    let wanted = wanted();
+    let versions = installed(&wanted)?;
+    let missing: Vec<&str> =
+        wanted.iter().copied().filter(|name| !versions.contains_key(*name)).collect();
+    if missing.is_empty() {
+        return Ok(versions);
+    }
+    if !is_root()? {
+        bail!(
+            "Debian packages are missing: {list}\nInstall them and try again: \
+             sudo apt-get update && sudo apt-get install -y --no-install-recommends {list}",
+            list = missing.join(" ")
+        );
+    }
+    install(&missing)?;
+    let versions = installed(&wanted)?;
+    match wanted.iter().find(|name| !versions.contains_key(**name)) {
+        None => Ok(versions),
+        Some(name) => bail!(
+            "apt-get succeeded but package `{name}` is still not installed; \
+             look at `dpkg-query -W {name}` and `apt-cache policy {name}`"
+        ),
+    }
+}
+
+/// Refreshes the package lists.
+///
+/// # Errors
+/// `apt-get update` failed, or is not allowed to this user.
+pub fn refresh_lists() -> Result<()> {
+    let mut update = process::program("apt-get")?;
+    update.args(["update", "-qq", "-o", LOCK_WAIT]);
+    process::output(&mut update)
+        .map(drop)
+        .context("refreshing the package lists; run `sudo apt-get update` by hand to see why")
+}
+
+/// Whether this process may install packages.
+///
+/// # Errors
+/// `id` cannot be started.
+pub fn is_root() -> Result<bool> {
+    Ok(process::output(process::program("id")?.arg("-u"))?.trim() == "0")
+}
+
+/// Another apt on the machine is waited for instead of failing at once. Seconds.
+const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
+
+fn wanted() -> Vec<&'static str> {
+    let mut names: Vec<&str> =
+        PROGRAMS.iter().chain(FILES).map(|program| program.package).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn installed(names: &[&str]) -> Result<Versions> {
+    let mut query = process::program("dpkg-query")?;
+    query.args(["-W", "-f", r"${Package}\t${Version}\t${db:Status-Status}\n"]).args(names);
+    // It exits 1 when a name is unknown to it; what it knows is printed all the same.
+    let output = query.output().context(
+        "starting `dpkg-query`: the lab prepares Debian machines; on another system run it \
+         in a Debian 12 container or machine",
+    )?;
+    Ok(parse_installed(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn parse_installed(text: &str) -> Versions {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split('\t');
+            let (name, version, status) = (fields.next()?, fields.next()?, fields.next()?);
+            (status == "installed").then(|| (name.to_owned(), version.to_owned()))
+        })
+        .collect()
+}
+
+fn install(missing: &[&str]) -> Result<()> {
+    let step = Step::start("Debian packages");
+    step.detail("refreshing the package lists");
+    refresh_lists()?;
+    step.detail(&format!("installing {}", missing.join(" ")));
+    let mut install = process::program("apt-get")?;
+    install
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args(["install", "-y", "-qq", "--no-install-recommends", "-o", LOCK_WAIT])
+        .args(missing);
+    process::output(&mut install)
+        .with_context(|| format!("installing Debian packages: {}", missing.join(" ")))?;
+    step.done(&format!("installed {}", missing.join(" ")));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_names_each_program_once_with_a_reason() {
+        for pair in PROGRAMS.windows(2) {
+            assert!(pair[0].name < pair[1].name, "{} before {}", pair[0].name, pair[1].name);
+        }
+        for program in PROGRAMS.iter().chain(FILES) {
+            assert!(program.why.contains(": "), "{} has no reason", program.name);
+        }
+    }
+
+    #[test]
+    fn only_packages_that_are_really_installed_count() {
+        let text = "cpio\t\tnot-installed\ndash\t0.5.12-2\tinstalled\nold\t1\tconfig-files\n";
+        let versions = parse_installed(text);
+        assert_eq!(versions.into_iter().collect::<Vec<_>>(), [("dash".into(), "0.5.12-2".into())]);
+    }
+
+    #[test]
+    fn a_program_is_found_by_its_name_only() {
+        assert_eq!(find("ip").map(|program| program.package), Some("iproute2"));
+        assert!(find("/usr/sbin/ip").is_none());
+        assert!(find("wget").is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! The only place that starts programs. It touches the process table and nothing else.
+//!
+//! Invariant: what is started is named in `packages.rs`, is a developer's tool that building needs
+//! anyway (cargo, git), or was built here. Long-running children die with the lab.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+
+use crate::packages;
+
+/// Known by name: whoever can build this project has them.
+const DEVELOPER_TOOLS: &[&str] = &["cargo", "git"];
+
+/// What an outer `cargo run` sets for one package; a nested cargo must not see it as its own.
+const OUTER_CARGO: &[&str] = &["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
+
+/// A Debian program of the table, a developer's tool, or nothing.
+///
+/// # Errors
+/// The program is in no table: it would be missing on a fresh machine.
+pub fn program(name: &str) -> Result<Command> {
+    if packages::find(name).is_some() {
+        let mut command = raw(name);
+        command.env("PATH", with_system_folders());
+        Ok(command)
+    } else if DEVELOPER_TOOLS.contains(&name) {
+        Ok(raw(name))
+    } else {
+        bail!(
+            "`{name}` is not in the table of programs; add it with its Debian package and the \
+             reason to e2e/lab/src/packages.rs"
+        )
+    }
+}
+
+/// The same, ended by the kernel with `signal` when the lab ends for any reason.
+///
+/// The signal comes at the end of the *thread* that starts it, so start it from one that lasts.
+///
+/// # Errors
+/// As [`program`].
+pub fn dying_with_us(name: &str, signal: &str) -> Result<Command> {
+    let inner = program(name)?;
+    let mut command = program("setpriv")?;
+    command.args(["--pdeathsig", signal, "--"]).arg(inner.get_program());
+    Ok(command)
+}
+
+/// A nested cargo, without what the outer one told this program about its own package.
+///
+/// # Errors
+/// As [`program`].
+pub fn cargo() -> Result<Command> {
+    let mut command = dying_with_us("cargo", "TERM")?;
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let of_package = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
+        if of_package || OUTER_CARGO.contains(&&*text) || text == "LD_LIBRARY_PATH" {
+            command.env_remove(&name);
+        }
+    }
+    Ok(command)
+}
+
+/// A program that a nested cargo has just built, ended when the lab ends.
+///
+/// # Errors
+/// `setpriv` left the table.
+pub fn built(path: &Path) -> Result<Command> {
+    let mut command = program("setpriv")?;
+    command.args(["--pdeathsig", "TERM", "--"]).arg(path);
+    Ok(command)
+}
+
+/// Runs to the end and returns what it printed.
+///
+/// # Errors
+/// It cannot be started, or failed; its last words are in the message.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = finish(command)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let words = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    bail!("`{}` failed ({}): {}", shown(command), output.status, last_lines(words, 12))
+}
+
+/// Runs to the end, whatever its exit status.
+///
+/// # Errors
+/// It cannot be started.
+pub fn finish(command: &mut Command) -> Result<Output> {
+    command.stdin(std::process::Stdio::null());
+    command.output().with_context(|| format!("starting `{}`", shown(command)))
+}
+
+/// A command as a person would type it.
+#[must_use]
+pub fn shown(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy()];
+    words.extend(command.get_args().map(|word| word.to_string_lossy()));
+    words.join(" ")
+}
+
+/// The last lines of what a program printed.
+#[must_use]
+pub fn last_lines(bytes: &[u8], count: usize) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[allow(clippy::disallowed_methods, reason = "the one place; its callers have checked the name")]
+fn raw(name: &str) -> Command {
+    Command::new(name)
+}
+
+/// Debian leaves the folders of system tools out of an ordinary user's PATH.
+fn with_system_folders() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/sbin:/sbin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_outside_the_table_is_refused_with_the_way_to_add_it() {
+        let message = program("wget").unwrap_err().to_string();
+        assert!(message.contains("`wget`") && message.contains("packages.rs"), "{message}");
+        assert!(program("/usr/bin/ip").is_err());
+    }
+
+    #[test]
+    fn a_failure_names_the_command_and_its_last_words() {
+        let message = output(program("dpkg-query").unwrap().args(["-W", "no-such-package"]))
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("dpkg-query -W no-such-package"), "{message}");
+        assert!(message.contains("no packages found"), "{message}");
+    }
+
+    #[test]
+    fn last_lines_skips_empty_ones_and_keeps_the_order() {
+        assert_eq!(last_lines(b"a\r\n\nb\nc\n\n", 2), "b\nc");
+        assert_eq!(last_lines(b"", 2), "");
+    }
+}
