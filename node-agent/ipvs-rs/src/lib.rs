@@ -1,1 +1,73 @@
 //! IPVS over generic netlink: a codec without I/O and a small blocking socket.
+//!
+//! - [`Request`] and [`Reply`] are the messages of the kernel's generic netlink family `IPVS`.
+//!   Both are written to bytes and read from bytes; no input makes the codec panic, and attributes
+//!   it does not know are kept in a field named `other`.
+//! - [`Socket`] (feature `socket`, on by default) asks and writes: dumps of virtual servers and
+//!   real servers, and [`Socket::execute`], which packs many writes into one send and matches the
+//!   kernel's errors to them by sequence number.
+//!
+//! ```no_run
+//! use ipvs_rs::{Destination, Protocol, Request, Service, ServiceKey, Socket};
+//!
+//! let key = ServiceKey::address(Protocol::Tcp, "10.96.0.1".parse()?, 443);
+//! let backend = Destination::masquerade("10.244.1.7".parse()?, 6443, 1);
+//! let mut socket = Socket::open()?;
+//! let results = socket.execute(
+//!     &[
+//!         Request::NewService(Service::new(key, "rr")),
+//!         Request::NewDestination(key, backend),
+//!     ],
+//!     64,
+//! );
+//! assert!(results.iter().all(Result::is_ok));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Packet and byte counters are skipped when reading: they are half of a dump and belong to
+//! another kind of program.
+
+#![forbid(unsafe_code)]
+#![deny(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
+mod attribute;
+mod destination;
+mod key;
+mod message;
+mod reply;
+mod request;
+mod service;
+
+#[cfg(feature = "socket")]
+mod channel;
+#[cfg(feature = "socket")]
+mod error;
+#[cfg(feature = "socket")]
+mod socket;
+
+pub use attribute::EncodeError;
+pub use destination::{Destination, DestinationKey, Forwarding};
+pub use key::{Family, Protocol, ServiceKey};
+pub use message::{Envelope, RawMessage, error_code, messages};
+pub use reply::{Info, Reply};
+pub use request::Request;
+pub use service::{Flags, Service};
+
+#[cfg(feature = "socket")]
+pub use channel::Counters;
+#[cfg(feature = "socket")]
+pub use error::Error;
+#[cfg(feature = "socket")]
+pub use socket::{DEFAULT_PER_SEND, MAX_PER_SEND, Socket};
+
+pub use netlink_packet_core::{DecodeError, DefaultNla};
+
+/// Name of the generic netlink family in the kernel.
+pub const FAMILY_NAME: &str = "IPVS";
+
+/// Version of the generic netlink family that this crate speaks (`IPVS_GENL_VERSION`).
+pub const FAMILY_VERSION: u8 = 1;

@@ -1,0 +1,155 @@
+//! Errors of the socket; each says what was asked and what to check next.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netlink_packet_core::DecodeError;
+
+use crate::attribute::EncodeError;
+use crate::request::Request;
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
+const EEXIST: i32 = 17;
+
+/// Why something failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel has no generic netlink family `IPVS`.
+    #[error(
+        "this kernel has no IPVS (generic netlink has no family IPVS): load the module ip_vs \
+         (modprobe ip_vs), or build the kernel with CONFIG_IP_VS"
+    )]
+    NoIpvs,
+    /// The kernel answered a request with an error number.
+    #[error("{request}: {}", describe(*.errno, .request))]
+    Kernel {
+        /// The error number, positive (`EEXIST` is 17).
+        errno: i32,
+        /// What was asked.
+        request: Box<Request>,
+    },
+    /// A request could not be written as netlink.
+    #[error("{request}: {source}")]
+    Encode {
+        /// What was asked.
+        request: Box<Request>,
+        /// What is too long.
+        source: EncodeError,
+    },
+    /// [`crate::Socket::execute`] was given a request that reads.
+    #[error("{request}: a request that reads cannot be executed in a batch")]
+    NotAWrite {
+        /// What was asked.
+        request: Box<Request>,
+    },
+    /// A system call on the socket failed; open a new socket.
+    #[error("IPVS socket: cannot {action}: {source}")]
+    Io {
+        /// Which step failed.
+        action: &'static str,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The kernel did not answer in time; open a new socket.
+    #[error("IPVS socket: no answer from the kernel within {0:?}")]
+    Silent(Duration),
+    /// Answers were lost because the receive buffer was full: whether the request was applied is
+    /// not known until the state is read again.
+    #[error("IPVS socket: the answer was lost (receive buffer full); send fewer requests at once")]
+    AnswerLost,
+    /// The kernel changed its tables during each of several attempts to list them.
+    #[error("{request}: the list changed while it was read, {attempts} times in a row")]
+    Interrupted {
+        /// What was asked.
+        request: Box<Request>,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// The kernel sent something this crate cannot read.
+    #[error("IPVS socket: cannot read the kernel's answer: {0}")]
+    Decode(Arc<DecodeError>),
+}
+
+impl Error {
+    /// The error number of the kernel, if it answered with one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Kernel { errno, .. } => Some(*errno),
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// The virtual server or real server to be added is there already.
+    #[must_use]
+    pub fn is_exists(&self) -> bool {
+        matches!(self, Self::Kernel { errno: EEXIST, .. })
+    }
+
+    /// The virtual server or real server to be changed, removed or read is not there.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::Kernel { errno: ESRCH, .. } => true,
+            Self::Kernel {
+                errno: ENOENT,
+                request,
+            } => !sets_scheduler(request),
+            _ => false,
+        }
+    }
+
+    /// The kernel does not have the scheduler (or the persistence engine) of a virtual server.
+    #[must_use]
+    pub fn is_unknown_scheduler(&self) -> bool {
+        matches!(self, Self::Kernel { errno: ENOENT, request } if sets_scheduler(request))
+    }
+
+    /// The caller lacks the capability.
+    #[must_use]
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, Self::Kernel { errno: EPERM, .. })
+    }
+
+    /// The kernel has no IPVS.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::NoIpvs)
+    }
+}
+
+fn sets_scheduler(request: &Request) -> bool {
+    matches!(request, Request::NewService(_) | Request::SetService(_))
+}
+
+fn describe(errno: i32, request: &Request) -> String {
+    let text = io::Error::from_raw_os_error(errno);
+    let hint = match (errno, request) {
+        (EPERM, _) => {
+            "IPVS needs CAP_NET_ADMIN in the initial user namespace (run as root or add the \
+             capability; root of a user namespace is not enough)"
+        }
+        (ENOENT, Request::NewService(service) | Request::SetService(service)) => {
+            return format!(
+                "the kernel has no scheduler {0:?}{1}: check the name, or load it (modprobe \
+                 ip_vs_{0})",
+                service.scheduler,
+                match &service.persistence_engine {
+                    Some(engine) => format!(" or no persistence engine {engine:?}"),
+                    None => String::new(),
+                },
+            );
+        }
+        (ENOENT, _) => "there is no such real server",
+        (ESRCH, _) => "there is no such virtual server",
+        (EEXIST, Request::NewService(_)) => "there is such a virtual server already",
+        (EEXIST, _) => "the virtual server has this real server already",
+        _ => return text.to_string(),
+    };
+    format!("{hint}: {text}")
+}

@@ -1,0 +1,89 @@
+//! Netlink framing: one datagram carries many messages, each with a header of its own.
+
+use netlink_packet_core::{
+    DecodeError, Emitable, NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
+    NetlinkHeader, Parseable,
+};
+
+/// `sizeof(struct nlmsghdr)`.
+const HEADER_LENGTH: usize = 16;
+
+/// What the header of a request says besides its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// Message type: the number the kernel gave the family `IPVS`.
+    pub family_id: u16,
+    /// Sequence number; answers carry it.
+    pub sequence: u32,
+    /// Whether the kernel answers a success, too (`NLM_F_ACK`). Errors are always answered.
+    pub acknowledge: bool,
+}
+
+impl Envelope {
+    /// Appends a message with this header to `buffer`; nothing is appended when `payload` fails.
+    pub(crate) fn put<E>(
+        self,
+        buffer: &mut Vec<u8>,
+        flags: u16,
+        payload: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut message = vec![0; HEADER_LENGTH];
+        payload(&mut message)?;
+        let acknowledge = if self.acknowledge { NLM_F_ACK } else { 0 };
+        let mut header = NetlinkHeader::default();
+        header.length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        header.message_type = self.family_id;
+        header.flags = NLM_F_REQUEST | acknowledge | flags;
+        header.sequence_number = self.sequence;
+        header.emit(&mut message);
+        buffer.extend_from_slice(&message);
+        Ok(())
+    }
+}
+
+/// One message out of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawMessage<'a> {
+    /// Its netlink header.
+    pub header: NetlinkHeader,
+    /// What follows the netlink header.
+    pub payload: &'a [u8],
+}
+
+/// Walks over the messages of a datagram; stops after the first broken one.
+pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, DecodeError>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let current = std::mem::take(&mut rest);
+        Some(NetlinkBuffer::new_checked(current).and_then(|buffer| {
+            let header = NetlinkHeader::parse(&buffer)?;
+            let aligned = (buffer.length() as usize).next_multiple_of(4);
+            rest = current.get(aligned..).unwrap_or_default();
+            Ok(RawMessage {
+                header,
+                payload: buffer.payload(),
+            })
+        }))
+    })
+}
+
+/// The error number if `message` is an acknowledgement or the end of a dump: 0 for success, else a
+/// positive number. `None` if it is neither.
+#[must_use]
+pub fn error_code(message: &RawMessage<'_>) -> Option<i32> {
+    let code = || {
+        let bytes = message.payload.first_chunk::<4>()?;
+        Some(i32::from_ne_bytes(*bytes).saturating_neg())
+    };
+    match message.header.message_type {
+        NLMSG_ERROR => Some(code().unwrap_or(EBADMSG)),
+        NLMSG_DONE => Some(code().unwrap_or(0)),
+        _ => None,
+    }
+}
+
+/// Stands for an error message too short to hold a number.
+const EBADMSG: i32 = 74;

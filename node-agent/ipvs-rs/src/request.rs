@@ -1,0 +1,232 @@
+//! Requests to the kernel (`IPVS_CMD_*`).
+
+use std::fmt;
+
+use netlink_packet_core::{DecodeError, Emitable, NLM_F_DUMP};
+use netlink_packet_generic::GenlHeader;
+use netlink_packet_generic::constants::GENL_HDRLEN;
+
+use crate::FAMILY_VERSION;
+use crate::attribute::{self, EncodeError};
+use crate::destination::{Destination, DestinationKey};
+use crate::key::{KeyParts, ServiceKey};
+use crate::message::{Envelope, RawMessage};
+use crate::service::Service;
+
+pub(crate) const CMD_NEW_SERVICE: u8 = 1;
+const CMD_SET_SERVICE: u8 = 2;
+const CMD_DEL_SERVICE: u8 = 3;
+const CMD_GET_SERVICE: u8 = 4;
+pub(crate) const CMD_NEW_DEST: u8 = 5;
+const CMD_SET_DEST: u8 = 6;
+const CMD_DEL_DEST: u8 = 7;
+const CMD_GET_DEST: u8 = 8;
+const CMD_GET_INFO: u8 = 15;
+
+pub(crate) const ATTR_SERVICE: u16 = 1;
+pub(crate) const ATTR_DEST: u16 = 2;
+
+/// A request to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// Version and size of the connection table.
+    GetInfo,
+    /// All virtual servers.
+    GetServices,
+    /// One virtual server.
+    GetService(ServiceKey),
+    /// Adds a virtual server; fails with `EEXIST` if its key is taken.
+    NewService(Service),
+    /// Changes a virtual server; fails with `ESRCH` if there is none.
+    SetService(Service),
+    /// Removes a virtual server with its real servers; fails with `ESRCH` if there is none.
+    DelService(ServiceKey),
+    /// All real servers of a virtual server.
+    GetDestinations(ServiceKey),
+    /// Adds a real server; fails with `EEXIST` if it is there.
+    NewDestination(ServiceKey, Destination),
+    /// Changes a real server; fails with `ENOENT` if there is none.
+    SetDestination(ServiceKey, Destination),
+    /// Removes a real server; its established connections end as `expire_nodest_conn` says.
+    DelDestination(ServiceKey, DestinationKey),
+}
+
+impl Request {
+    /// Whether it changes the kernel; the others read.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        !matches!(
+            self,
+            Self::GetInfo | Self::GetServices | Self::GetService(_) | Self::GetDestinations(_)
+        )
+    }
+
+    /// Whether the answer is a list (`NLM_F_DUMP`).
+    #[must_use]
+    pub fn is_dump(&self) -> bool {
+        matches!(self, Self::GetServices | Self::GetDestinations(_))
+    }
+
+    fn command(&self) -> u8 {
+        match self {
+            Self::GetInfo => CMD_GET_INFO,
+            Self::GetServices | Self::GetService(_) => CMD_GET_SERVICE,
+            Self::NewService(_) => CMD_NEW_SERVICE,
+            Self::SetService(_) => CMD_SET_SERVICE,
+            Self::DelService(_) => CMD_DEL_SERVICE,
+            Self::GetDestinations(_) => CMD_GET_DEST,
+            Self::NewDestination(..) => CMD_NEW_DEST,
+            Self::SetDestination(..) => CMD_SET_DEST,
+            Self::DelDestination(..) => CMD_DEL_DEST,
+        }
+    }
+
+    /// Appends the whole netlink message to `buffer`.
+    ///
+    /// # Errors
+    /// A text or a kept attribute is longer than netlink allows; `buffer` is then as before.
+    pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let flags = if self.is_dump() { NLM_F_DUMP } else { 0 };
+        envelope.put(buffer, flags, |payload| {
+            put_generic_header(payload, self.command());
+            self.put_attributes(payload)
+        })
+    }
+
+    fn put_attributes(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::GetInfo | Self::GetServices => Ok(()),
+            Self::GetService(key) | Self::DelService(key) | Self::GetDestinations(key) => {
+                attribute::put_nested(buffer, ATTR_SERVICE, |b| key.put(b))
+            }
+            Self::NewService(service) | Self::SetService(service) => {
+                attribute::put_nested(buffer, ATTR_SERVICE, |b| service.put(b))
+            }
+            Self::NewDestination(key, destination) | Self::SetDestination(key, destination) => {
+                attribute::put_nested(buffer, ATTR_SERVICE, |b| key.put(b))?;
+                attribute::put_nested(buffer, ATTR_DEST, |b| destination.put(b))
+            }
+            Self::DelDestination(key, destination) => {
+                attribute::put_nested(buffer, ATTR_SERVICE, |b| key.put(b))?;
+                attribute::put_nested(buffer, ATTR_DEST, |b| destination.put(b))
+            }
+        }
+    }
+
+    /// Reads a request; what a fake kernel or a capture needs.
+    ///
+    /// # Errors
+    /// The message is cut short, its command is not one of these, or a part that names the object
+    /// is missing.
+    pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
+        let (command, attributes) = split_generic_header(message.payload)?;
+        let dump = message.header.flags & NLM_F_DUMP == NLM_F_DUMP;
+        let nested = Nested::parse(attributes)?;
+        Ok(match command {
+            CMD_GET_INFO => Self::GetInfo,
+            CMD_GET_SERVICE if dump => Self::GetServices,
+            CMD_GET_SERVICE => Self::GetService(nested.key()?),
+            CMD_NEW_SERVICE => Self::NewService(nested.service()?),
+            CMD_SET_SERVICE => Self::SetService(nested.service()?),
+            CMD_DEL_SERVICE => Self::DelService(nested.key()?),
+            CMD_GET_DEST => Self::GetDestinations(nested.key()?),
+            CMD_NEW_DEST => Self::NewDestination(nested.key()?, nested.destination()?),
+            CMD_SET_DEST => Self::SetDestination(nested.key()?, nested.destination()?),
+            CMD_DEL_DEST => Self::DelDestination(nested.key()?, nested.destination()?.key()),
+            other => {
+                return Err(DecodeError::from(format!(
+                    "IPVS command {other} is not known"
+                )));
+            }
+        })
+    }
+}
+
+/// The two nested attributes that requests and replies are made of.
+pub(crate) struct Nested<'a> {
+    service: Option<&'a [u8]>,
+    destination: Option<&'a [u8]>,
+}
+
+impl<'a> Nested<'a> {
+    pub(crate) fn parse(attributes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut nested = Self {
+            service: None,
+            destination: None,
+        };
+        let mut rest = attributes;
+        // The iterator's values borrow from each item, so the bytes are cut out by its lengths.
+        for item in attribute::attributes(attributes) {
+            let item = item?;
+            let value = rest.get(4..usize::from(item.length()));
+            match item.kind() {
+                ATTR_SERVICE => nested.service = value,
+                ATTR_DEST => nested.destination = value,
+                _ => {}
+            }
+            let aligned = usize::from(item.length()).next_multiple_of(4);
+            rest = rest.get(aligned..).unwrap_or_default();
+        }
+        Ok(nested)
+    }
+
+    fn service_bytes(&self) -> Result<&'a [u8], DecodeError> {
+        Ok(self
+            .service
+            .ok_or("IPVS message without service attribute")?)
+    }
+
+    fn key(&self) -> Result<ServiceKey, DecodeError> {
+        let mut parts = KeyParts::default();
+        for item in attribute::attributes(self.service_bytes()?) {
+            let item = item?;
+            parts.take(item.kind(), item.value())?;
+        }
+        parts.finish()
+    }
+
+    pub(crate) fn service(&self) -> Result<Service, DecodeError> {
+        Service::parse(self.service_bytes()?)
+    }
+
+    pub(crate) fn destination(&self) -> Result<Destination, DecodeError> {
+        let bytes = self
+            .destination
+            .ok_or("IPVS message without destination attribute")?;
+        let family = self.key().ok().map(|key| key.family());
+        Destination::parse(bytes, family)
+    }
+}
+
+pub(crate) fn put_generic_header(buffer: &mut Vec<u8>, command: u8) {
+    let mut header = [0; GENL_HDRLEN];
+    GenlHeader {
+        cmd: command,
+        version: FAMILY_VERSION,
+    }
+    .emit(&mut header);
+    buffer.extend_from_slice(&header);
+}
+
+pub(crate) fn split_generic_header(payload: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
+    let header = GenlHeader::parse(payload)?;
+    Ok((header.cmd, payload.get(GENL_HDRLEN..).unwrap_or_default()))
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GetInfo => f.write_str("get IPVS information"),
+            Self::GetServices => f.write_str("list virtual servers"),
+            Self::GetService(key) => write!(f, "get virtual server {key}"),
+            Self::NewService(service) => write!(f, "add virtual server {service}"),
+            Self::SetService(service) => write!(f, "change virtual server {service}"),
+            Self::DelService(key) => write!(f, "remove virtual server {key}"),
+            Self::GetDestinations(key) => write!(f, "list real servers of {key}"),
+            Self::NewDestination(key, to) => write!(f, "add real server {to} to {key}"),
+            Self::SetDestination(key, to) => write!(f, "change real server {to} of {key}"),
+            Self::DelDestination(key, to) => write!(f, "remove real server {to} of {key}"),
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! The blocking socket: look-up of the family, dumps, and batches of writes.
+//!
+//! Invariant: a batch ends with one acknowledged message, the fence. The kernel handles messages
+//! in order and answers within the send call, so once the fence is answered every request before
+//! it without an error has succeeded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use netlink_packet_core::{DecodeError, NLM_F_ACK, NLM_F_DUMP_INTR, NlasIterator, parse_u16};
+use netlink_packet_generic::constants::{
+    CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME, CTRL_CMD_GETFAMILY, CTRL_CMD_NEWFAMILY,
+    GENL_ID_CTRL,
+};
+use netlink_sys::protocols::NETLINK_GENERIC;
+
+use crate::FAMILY_NAME;
+use crate::attribute;
+use crate::channel::{Channel, Counters, Received};
+use crate::destination::Destination;
+use crate::error::Error;
+use crate::key::ServiceKey;
+use crate::message::{Envelope, RawMessage, error_code, messages};
+use crate::reply::{Info, Reply};
+use crate::request::{Request, put_generic_header, split_generic_header};
+use crate::service::Service;
+
+/// A good number of requests for one send: more gain little.
+pub const DEFAULT_PER_SEND: usize = 64;
+
+/// The most requests in one send, so that their errors always fit into the receive buffer.
+pub const MAX_PER_SEND: usize = 256;
+
+/// A send is closed early when it has grown to this many bytes.
+const MAX_SEND_BYTES: usize = 64 * 1024;
+
+const DUMP_ATTEMPTS: u32 = 5;
+const ENOENT: i32 = 2;
+
+/// A blocking socket to the IPVS of one network namespace.
+pub struct Socket {
+    channel: Channel,
+    family_id: u16,
+}
+
+impl Socket {
+    /// Opens a socket in the network namespace of the calling thread and looks up the family.
+    ///
+    /// # Errors
+    /// [`Error::NoIpvs`] if the kernel has no IPVS and cannot load it; [`Error::Kernel`] with
+    /// `is_not_permitted` without `CAP_NET_ADMIN`; [`Error::Io`] if there is no socket to be had.
+    pub fn open() -> Result<Self, Error> {
+        let mut socket = Self {
+            channel: Channel::open(NETLINK_GENERIC)?,
+            family_id: 0,
+        };
+        socket.family_id = socket.look_up_family()?;
+        // The look-up is open to everybody; the first real question shows the missing privilege.
+        socket.info()?;
+        Ok(socket)
+    }
+
+    /// Version and size of the connection table.
+    ///
+    /// # Errors
+    /// As [`Socket::services`].
+    pub fn info(&mut self) -> Result<Info, Error> {
+        let replies = self.ask(&Request::GetInfo)?;
+        replies
+            .into_iter()
+            .find_map(|reply| {
+                if let Reply::Info(info) = reply {
+                    Some(info)
+                } else {
+                    None
+                }
+            })
+            .ok_or_else(|| unreadable("no information in the answer".into()))
+    }
+
+    /// All virtual servers, those of others included.
+    ///
+    /// # Errors
+    /// The kernel refused, the socket failed, or the list changed each time it was read.
+    pub fn services(&mut self) -> Result<Vec<Service>, Error> {
+        let replies = self.ask(&Request::GetServices)?;
+        Ok(replies
+            .into_iter()
+            .filter_map(|reply| {
+                if let Reply::Service(s) = reply {
+                    Some(s)
+                } else {
+                    None
+                }
+            })
+            .collect())
+    }
+
+    /// One virtual server.
+    ///
+    /// # Errors
+    /// `is_not_found` if there is none; else as [`Socket::services`].
+    pub fn service(&mut self, key: &ServiceKey) -> Result<Service, Error> {
+        let replies = self.ask(&Request::GetService(*key))?;
+        replies
+            .into_iter()
+            .find_map(|reply| {
+                if let Reply::Service(s) = reply {
+                    Some(s)
+                } else {
+                    None
+                }
+            })
+            .ok_or_else(|| unreadable("no virtual server in the answer".into()))
+    }
+
+    /// The real servers of a virtual server. A virtual server that is not there has none: the
+    /// kernel does not tell the difference.
+    ///
+    /// # Errors
+    /// As [`Socket::services`].
+    pub fn destinations(&mut self, key: &ServiceKey) -> Result<Vec<Destination>, Error> {
+        let replies = self.ask(&Request::GetDestinations(*key))?;
+        Ok(replies
+            .into_iter()
+            .filter_map(|reply| {
+                if let Reply::Destination(d) = reply {
+                    Some(d)
+                } else {
+                    None
+                }
+            })
+            .collect())
+    }
+
+    /// Executes writes in order, up to `per_send` (1 to [`MAX_PER_SEND`]) in one send, and returns
+    /// one result for each. A failed one does not stop the others.
+    pub fn execute(&mut self, requests: &[Request], per_send: usize) -> Vec<Result<(), Error>> {
+        let per_send = per_send.clamp(1, MAX_PER_SEND);
+        let mut results = Vec::with_capacity(requests.len());
+        while let Some(rest) = requests
+            .get(results.len()..)
+            .filter(|rest| !rest.is_empty())
+        {
+            let batch = Batch::build(rest, per_send, self.family_id, &mut self.channel);
+            let mut outcome = self.send_batch(&batch, rest);
+            if outcome.iter().all(is_missing) && self.family_moved(&mut outcome) {
+                let again = rest.get(..batch.taken).unwrap_or_default();
+                let batch = Batch::build(again, per_send, self.family_id, &mut self.channel);
+                outcome = self.send_batch(&batch, again);
+            }
+            results.append(&mut outcome);
+        }
+        results
+    }
+
+    /// What went over this socket since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.channel.counters()
+    }
+
+    /// Looks the family up again, since each request failed as if it were gone; true if it has a
+    /// new number. Without IPVS that is the result of all requests.
+    fn family_moved(&mut self, outcome: &mut [Result<(), Error>]) -> bool {
+        match self.look_up_family() {
+            Ok(id) if id != self.family_id => {
+                self.family_id = id;
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                outcome.fill_with(|| Err(error.clone()));
+                false
+            }
+        }
+    }
+
+    fn send_batch(&mut self, batch: &Batch, requests: &[Request]) -> Vec<Result<(), Error>> {
+        let mut results: Vec<Result<(), Error>> = Vec::with_capacity(batch.taken);
+        let mut errors = HashMap::new();
+        let failure = match batch.fence {
+            Some(fence) => self.exchange(batch, fence, &mut errors).err(),
+            None => None,
+        };
+        for (request, slot) in requests.iter().zip(&batch.slots) {
+            results.push(match slot {
+                Slot::Refused(error) => Err(error.clone()),
+                Slot::Sent(sequence) => match (errors.get(sequence), &failure) {
+                    (Some(0), _) | (None, None) => Ok(()),
+                    (Some(errno), _) => Err(Error::Kernel {
+                        errno: *errno,
+                        request: Box::new(request.clone()),
+                    }),
+                    (None, Some(failure)) => Err(failure.clone()),
+                },
+            });
+        }
+        results
+    }
+
+    /// Sends a batch and collects answers until the fence is answered.
+    fn exchange(
+        &mut self,
+        batch: &Batch,
+        fence: u32,
+        errors: &mut HashMap<u32, i32>,
+    ) -> Result<(), Error> {
+        self.channel.send(&batch.bytes, batch.messages)?;
+        let mut lost = false;
+        loop {
+            let datagram = match self.channel.receive(!lost)? {
+                Received::Datagram(datagram) => datagram,
+                Received::Overrun => {
+                    // What is still queued can be read; the rest is gone, the fence perhaps, too.
+                    lost = true;
+                    continue;
+                }
+                Received::Nothing => return Err(Error::AnswerLost),
+            };
+            for message in messages(datagram) {
+                let message = message.map_err(unreadable)?;
+                if let Some(code) = error_code(&message) {
+                    errors.insert(message.header.sequence_number, code);
+                }
+            }
+            if errors.contains_key(&fence) {
+                return if lost { Err(Error::AnswerLost) } else { Ok(()) };
+            }
+        }
+    }
+
+    /// Asks and collects the answers; repeats when a list changed meanwhile or the family moved.
+    fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Error> {
+        let mut looked_up = false;
+        let mut attempts = 0_u32;
+        while attempts < DUMP_ATTEMPTS {
+            match self.ask_once(request) {
+                Ok(Some(replies)) => return Ok(replies),
+                Ok(None) => attempts = attempts.saturating_add(1),
+                Err(error) if error.errno() == Some(ENOENT) && !looked_up => {
+                    looked_up = true;
+                    self.family_id = self.look_up_family()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Interrupted {
+            request: Box::new(request.clone()),
+            attempts,
+        })
+    }
+
+    /// `None` if the list changed while it was read.
+    fn ask_once(&mut self, request: &Request) -> Result<Option<Vec<Reply>>, Error> {
+        let sequence = self.channel.next_sequence();
+        let envelope = Envelope {
+            family_id: self.family_id,
+            sequence,
+            acknowledge: true,
+        };
+        let mut bytes = Vec::new();
+        request
+            .encode(envelope, &mut bytes)
+            .map_err(|source| Error::Encode {
+                request: Box::new(request.clone()),
+                source,
+            })?;
+        self.channel.send(&bytes, 1)?;
+        let mut replies = Vec::new();
+        let mut interrupted = false;
+        let end = collect(&mut self.channel, sequence, |message| {
+            interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+            if error_code(message).is_none() {
+                replies.push(Reply::decode(message)?);
+            }
+            Ok(())
+        })?;
+        match end {
+            0 if interrupted => Ok(None),
+            0 => Ok(Some(replies)),
+            errno => Err(Error::Kernel {
+                errno,
+                request: Box::new(request.clone()),
+            }),
+        }
+    }
+
+    /// Asks generic netlink for the number of the family; the kernel tries to load the module.
+    fn look_up_family(&mut self) -> Result<u16, Error> {
+        let sequence = self.channel.next_sequence();
+        let envelope = Envelope {
+            family_id: GENL_ID_CTRL,
+            sequence,
+            acknowledge: true,
+        };
+        let mut bytes = Vec::new();
+        envelope
+            .put(&mut bytes, 0, |payload| {
+                put_generic_header(payload, CTRL_CMD_GETFAMILY);
+                attribute::put_text(payload, CTRL_ATTR_FAMILY_NAME, FAMILY_NAME)
+            })
+            .map_err(|source| Error::Encode {
+                request: Box::new(Request::GetInfo),
+                source,
+            })?;
+        self.channel.send(&bytes, 1)?;
+        let mut id = None;
+        let end = collect(&mut self.channel, sequence, |message| {
+            if error_code(message).is_none() {
+                id = parse_family_id(message.payload)?;
+            }
+            Ok(())
+        })?;
+        match (end, id) {
+            (0, Some(id)) => Ok(id),
+            (ENOENT, _) => Err(Error::NoIpvs),
+            (0, None) => Err(unreadable("no family number in the answer".into())),
+            (errno, _) => Err(Error::Kernel {
+                errno,
+                request: Box::new(Request::GetInfo),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket")
+            .field("family_id", &self.family_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Hands the messages of `sequence` to `each` up to the acknowledgement or the end of the dump,
+/// whose error number is returned.
+fn collect(
+    channel: &mut Channel,
+    sequence: u32,
+    mut each: impl FnMut(&RawMessage<'_>) -> Result<(), DecodeError>,
+) -> Result<i32, Error> {
+    loop {
+        let Received::Datagram(datagram) = channel.receive(true)? else {
+            return Err(Error::AnswerLost);
+        };
+        for message in messages(datagram) {
+            let message = message.map_err(unreadable)?;
+            // Answers to an earlier request that was given up are skipped.
+            if message.header.sequence_number != sequence {
+                continue;
+            }
+            each(&message).map_err(unreadable)?;
+            if let Some(code) = error_code(&message) {
+                return Ok(code);
+            }
+        }
+    }
+}
+
+fn parse_family_id(payload: &[u8]) -> Result<Option<u16>, DecodeError> {
+    let (command, attributes) = split_generic_header(payload)?;
+    if command != CTRL_CMD_NEWFAMILY {
+        return Ok(None);
+    }
+    for item in NlasIterator::new(attributes) {
+        let item = item?;
+        if item.kind() == CTRL_ATTR_FAMILY_ID {
+            return parse_u16(item.value()).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+fn unreadable(error: DecodeError) -> Error {
+    Error::Decode(Arc::new(error))
+}
+
+fn is_missing(result: &Result<(), Error>) -> bool {
+    matches!(result, Err(error) if error.errno() == Some(ENOENT))
+}
+
+enum Slot {
+    Sent(u32),
+    Refused(Error),
+}
+
+/// The bytes of one send and which request has which sequence number.
+struct Batch {
+    bytes: Vec<u8>,
+    messages: usize,
+    /// One for each request taken.
+    slots: Vec<Slot>,
+    taken: usize,
+    /// Sequence number of the last message, which alone is acknowledged.
+    fence: Option<u32>,
+}
+
+impl Batch {
+    fn build(requests: &[Request], most: usize, family_id: u16, channel: &mut Channel) -> Self {
+        let mut batch = Self {
+            bytes: Vec::new(),
+            messages: 0,
+            slots: Vec::new(),
+            taken: 0,
+            fence: None,
+        };
+        let mut last_start = 0;
+        for request in requests.iter().take(most) {
+            if batch.bytes.len() >= MAX_SEND_BYTES {
+                break;
+            }
+            let start = batch.bytes.len();
+            let sequence = channel.next_sequence();
+            let envelope = Envelope {
+                family_id,
+                sequence,
+                acknowledge: false,
+            };
+            batch.taken = batch.taken.saturating_add(1);
+            let boxed = || Box::new(request.clone());
+            if !request.is_write() {
+                batch
+                    .slots
+                    .push(Slot::Refused(Error::NotAWrite { request: boxed() }));
+            } else if let Err(source) = request.encode(envelope, &mut batch.bytes) {
+                batch.slots.push(Slot::Refused(Error::Encode {
+                    request: boxed(),
+                    source,
+                }));
+            } else {
+                batch.slots.push(Slot::Sent(sequence));
+                batch.messages = batch.messages.saturating_add(1);
+                batch.fence = Some(sequence);
+                last_start = start;
+            }
+        }
+        request_acknowledgement(&mut batch.bytes, last_start);
+        batch
+    }
+}
+
+/// Sets `NLM_F_ACK` in the header of the message that starts at `start`.
+fn request_acknowledgement(bytes: &mut [u8], start: usize) {
+    let flags = bytes
+        .get_mut(start..)
+        .and_then(|message| message.get_mut(6..8));
+    if let Some([low, high]) = flags {
+        let value = u16::from_ne_bytes([*low, *high]) | NLM_F_ACK;
+        [*low, *high] = value.to_ne_bytes();
+    }
+}
