@@ -1,1 +1,35 @@
-//! The wire.
+//! The wire between controller and agents: messages, their limits, and conversion from and to the
+//! plan.
+//!
+//! Messages and plan values meet only in [`encode_entry`], [`decode_entry`] and [`item`]; nobody
+//! else reads a wire message of an entry.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod decode;
+mod encode;
+pub mod item;
+mod settings;
+
+pub use decode::{DecodeError, decode_entry};
+pub use encode::encode_entry;
+
+/// The version of the wire spoken here. An older or newer peer is told so, never misread.
+pub const WIRE_VERSION: u32 = 1;
+
+/// The largest message on the stream, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// How many bytes of entries are put into one message, so that a slow agent costs little.
+pub const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Generated messages; see the .proto files for what they mean.
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
+#[allow(
+    clippy::needless_pass_by_value,
+    clippy::too_many_lines,
+    let_underscore_drop
+)]
+pub mod wire {
+    include!(concat!(env!("OUT_DIR"), "/portolan.plan.v1.rs"));
+}

@@ -109,13 +109,16 @@ pub enum EntryKey {
     List(ListKey),
     /// This node's own endpoints of a Service.
     Local(ServiceId),
+    /// A kind of entry that this version does not know: held as bytes received, so that the hash
+    /// of the plan still agrees.
+    Other(Arc<str>),
 }
 
 impl EntryKey {
     /// The Service this entry belongs to, if any.
     pub fn service(&self) -> Option<&ServiceId> {
         match self {
-            Self::Node => None,
+            Self::Node | Self::Other(_) => None,
             Self::Head(service) | Self::Local(service) => Some(service),
             Self::List(list) => Some(&list.service),
         }
@@ -141,7 +144,15 @@ impl fmt::Display for EntryKey {
                 write!(f, "list/{service}/{port}/{family}/{scope}")
             }
             Self::Local(service) => write!(f, "local/{service}"),
+            Self::Other(text) => f.write_str(text),
         }
+    }
+}
+
+impl EntryKey {
+    /// The key a peer sent; one of a kind that is not known here is kept as it is.
+    pub fn from_peer(text: &str) -> Self {
+        text.parse().unwrap_or_else(|_| Self::Other(text.into()))
     }
 }
 

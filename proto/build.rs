@@ -1,0 +1,18 @@
+//! Compiles the .proto files in Rust, so that no protoc has to be installed.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=portolan");
+    let files = [
+        "portolan/plan/v1/entry.proto",
+        "portolan/plan/v1/stream.proto",
+    ];
+    let descriptors = protox::compile(files, ["."])?;
+    let feature = |name: &str| std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
+    tonic_prost_build::configure()
+        .bytes(".portolan.plan.v1.Upsert")
+        .build_client(feature("CLIENT"))
+        .build_server(feature("SERVER"))
+        .build_transport(false)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

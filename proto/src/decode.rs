@@ -1,0 +1,375 @@
+//! Bytes to plan entries. Whatever the bytes are, the answer is a value or an error that names the
+//! field: never a panic, and never more memory than a small multiple of the bytes.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use portolan_plan::{
+    Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort,
+    ListChoice, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Policy, Protocol,
+    ScopeKind, WhenEmpty,
+};
+use prost::Message as _;
+use thiserror::Error;
+
+use crate::settings;
+use crate::wire;
+
+/// Bytes that are no entry of this kind.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// Not even a message.
+    #[error("not a message: {reason}")]
+    Message {
+        /// What the decoder says.
+        reason: String,
+    },
+    /// An entry of a kind that is not known here; a newer controller may send it.
+    #[error("a kind of entry that this version does not know")]
+    Kind,
+    /// A field that has to be there is not.
+    #[error("{field} is missing")]
+    Missing {
+        /// The field's path.
+        field: &'static str,
+    },
+    /// A word of a closed vocabulary that is not known here; a newer controller may send it.
+    #[error("{field}: {number} is not known to this version")]
+    Unknown {
+        /// The field's path.
+        field: &'static str,
+        /// The number on the wire.
+        number: i32,
+    },
+    /// A number outside its range.
+    #[error("{field}: {number} is not between {least} and {most}")]
+    Range {
+        /// The field's path.
+        field: &'static str,
+        /// The number on the wire.
+        number: u32,
+        /// The least allowed.
+        least: u32,
+        /// The most allowed.
+        most: u32,
+    },
+    /// An address that is neither 4 nor 16 bytes, or not of the family it should be.
+    #[error("{field}: {length} bytes are no address of the expected family")]
+    Address {
+        /// The field's path.
+        field: &'static str,
+        /// How many bytes there were.
+        length: usize,
+    },
+    /// Columns of a list that do not fit each other.
+    #[error("{field}: {found} values for {backends} backends")]
+    Columns {
+        /// The field's path.
+        field: &'static str,
+        /// How many values there are.
+        found: usize,
+        /// How many backends there are.
+        backends: usize,
+    },
+    /// A name with characters or a length that the kernel does not take.
+    #[error("{field}: {text:?} is not a name of 1 to {longest} letters, digits, '-', '_', '.'")]
+    Name {
+        /// The field's path.
+        field: &'static str,
+        /// The text on the wire.
+        text: String,
+        /// The longest allowed, in bytes.
+        longest: usize,
+    },
+}
+
+impl From<prost::DecodeError> for DecodeError {
+    fn from(error: prost::DecodeError) -> Self {
+        Self::Message {
+            reason: error.to_string(),
+        }
+    }
+}
+
+/// The entry that these bytes are, for this key.
+///
+/// # Errors
+/// [`DecodeError`] names the field that cannot be read. Fields that this version does not know are
+/// no error.
+pub fn decode_entry(key: &EntryKey, bytes: &[u8]) -> Result<Entry, DecodeError> {
+    Ok(match key {
+        EntryKey::Node => Entry::Node(Arc::new(node(wire::Node::decode(bytes)?)?)),
+        EntryKey::Head(_) => Entry::Head(Arc::new(head(wire::Head::decode(bytes)?)?)),
+        EntryKey::List(list_key) => {
+            let message = wire::BackendList::decode(bytes)?;
+            Entry::List(Arc::new(list(&message, list_key.family)?))
+        }
+        EntryKey::Local(_) => Entry::Local(Arc::new(local(wire::Local::decode(bytes)?)?)),
+        EntryKey::Other(_) => return Err(DecodeError::Kind),
+    })
+}
+
+fn node(node: wire::Node) -> Result<NodeEntry, DecodeError> {
+    let addresses = node
+        .addresses
+        .iter()
+        .map(|bytes| address(bytes, "addresses"));
+    Ok(NodeEntry {
+        name: node.name.into(),
+        zone: node.zone.map(Into::into),
+        addresses: addresses.collect::<Result<_, _>>()?,
+        pod_cidrs: ranges(&node.pod_cidrs, "pod_cidrs")?,
+        service_cidrs: ranges(&node.service_cidrs, "service_cidrs")?,
+        eligible: node.eligible,
+        settings: settings::from_wire(
+            node.settings
+                .ok_or(DecodeError::Missing { field: "settings" })?,
+        )?,
+    })
+}
+
+fn head(head: wire::Head) -> Result<Head, DecodeError> {
+    let scheduler = match &head.scheduler {
+        None => None,
+        Some(text) => Some(settings::name(text, 15, "scheduler")?.into()),
+    };
+    Ok(Head {
+        boot_critical: head.boot_critical,
+        drain_seconds: head.drain_seconds,
+        scheduler,
+        ports: head
+            .ports
+            .into_iter()
+            .map(head_port)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn head_port(port: wire::HeadPort) -> Result<HeadPort, DecodeError> {
+    if let Some(seconds) = port.affinity_seconds {
+        in_range(seconds, 1, 86_400, "ports.affinity_seconds")?;
+    }
+    Ok(HeadPort {
+        name: port.name.into(),
+        protocol: protocol(port.protocol, "ports.protocol")?,
+        frontends: port
+            .frontends
+            .iter()
+            .map(frontend)
+            .collect::<Result<_, _>>()?,
+        internal: match port.internal {
+            Some(internal) => list_use(&internal)?,
+            None => {
+                return Err(DecodeError::Missing {
+                    field: "ports.internal",
+                });
+            }
+        },
+        external: port.external.as_ref().map(list_use).transpose()?,
+        affinity_seconds: port.affinity_seconds,
+        source_ranges: ranges(&port.source_ranges, "ports.source_ranges")?,
+    })
+}
+
+fn frontend(frontend: &wire::Frontend) -> Result<Frontend, DecodeError> {
+    let kind = match wire::FrontendKind::try_from(frontend.kind) {
+        Ok(wire::FrontendKind::ClusterIp) => FrontendKind::ClusterIp,
+        Ok(wire::FrontendKind::ExternalIp) => FrontendKind::ExternalIp,
+        Ok(wire::FrontendKind::LoadBalancer) => FrontendKind::LoadBalancer,
+        Ok(wire::FrontendKind::NodePort) => FrontendKind::NodePort,
+        Ok(wire::FrontendKind::Unspecified) | Err(_) => {
+            return Err(unknown(frontend.kind, "ports.frontends.kind"));
+        }
+    };
+    let field = "ports.frontends.address";
+    let address = match kind {
+        FrontendKind::NodePort if frontend.address.is_empty() => None,
+        FrontendKind::NodePort => {
+            return Err(DecodeError::Address {
+                field,
+                length: frontend.address.len(),
+            });
+        }
+        _ => Some(address(&frontend.address, field)?),
+    };
+    Ok(Frontend {
+        kind,
+        address,
+        port: port(frontend.port, "ports.frontends.port")?,
+    })
+}
+
+fn list_use(list: &wire::ListUse) -> Result<ListUse, DecodeError> {
+    Ok(ListUse {
+        policy: match wire::Policy::try_from(list.policy) {
+            Ok(wire::Policy::Cluster) => Policy::Cluster,
+            Ok(wire::Policy::Local) => Policy::Local,
+            Ok(wire::Policy::Unspecified) | Err(_) => return Err(unknown(list.policy, "policy")),
+        },
+        ipv4: choice(list.ipv4.as_ref(), "ipv4")?,
+        ipv6: choice(list.ipv6.as_ref(), "ipv6")?,
+        when_empty: match wire::WhenEmpty::try_from(list.when_empty) {
+            Ok(wire::WhenEmpty::Reject) => WhenEmpty::Reject,
+            Ok(wire::WhenEmpty::Unspecified) | Err(_) => {
+                return Err(unknown(list.when_empty, "when_empty"));
+            }
+        },
+    })
+}
+
+fn choice(
+    choice: Option<&wire::ListChoice>,
+    field: &'static str,
+) -> Result<ListChoice, DecodeError> {
+    let choice = choice.ok_or(DecodeError::Missing { field })?;
+    Ok(ListChoice {
+        scope: match wire::ScopeKind::try_from(choice.scope) {
+            Ok(wire::ScopeKind::Cluster) => ScopeKind::Cluster,
+            Ok(wire::ScopeKind::Zone) => ScopeKind::Zone,
+            Ok(wire::ScopeKind::Node) => ScopeKind::Node,
+            Ok(wire::ScopeKind::Unspecified) | Err(_) => return Err(unknown(choice.scope, field)),
+        },
+        outsiders: match wire::Outsiders::try_from(choice.outsiders) {
+            Ok(wire::Outsiders::Allow) => Outsiders::Allow,
+            Ok(wire::Outsiders::Drop) => Outsiders::Drop,
+            Ok(wire::Outsiders::Unspecified) | Err(_) => {
+                return Err(unknown(choice.outsiders, field));
+            }
+        },
+    })
+}
+
+fn list(list: &wire::BackendList, family: Family) -> Result<BackendList, DecodeError> {
+    let size = match family {
+        Family::Ipv4 => 4,
+        Family::Ipv6 => 16,
+    };
+    let addresses = list.addresses.chunks_exact(size);
+    if !addresses.remainder().is_empty() {
+        return Err(DecodeError::Address {
+            field: "addresses",
+            length: list.addresses.len(),
+        });
+    }
+    let backends = addresses.len();
+    let column = |field, values: &[u32], may_be: &[usize]| {
+        if may_be.contains(&values.len()) {
+            return Ok(());
+        }
+        Err(DecodeError::Columns {
+            field,
+            found: values.len(),
+            backends,
+        })
+    };
+    column("ports", &list.ports, &[backends, backends.min(1)])?;
+    column("weights", &list.weights, &[backends, 0])?;
+    let one = |(index, bytes): (usize, &[u8])| {
+        let backend_port = list.ports.get(index).or_else(|| list.ports.first());
+        let weight = list.weights.get(index).copied().unwrap_or(1);
+        Ok(Backend {
+            address: address(bytes, "addresses")?,
+            port: port(backend_port.copied().unwrap_or(0), "ports")?,
+            weight: bounded(weight, u16::MAX.into(), "weights")?,
+        })
+    };
+    addresses.enumerate().map(one).collect()
+}
+
+fn local(local: wire::Local) -> Result<Local, DecodeError> {
+    let endpoint = |endpoint: wire::LocalEndpoint| {
+        Ok::<_, DecodeError>(LocalEndpoint {
+            address: address(&endpoint.address, "endpoints.address")?,
+            protocol: protocol(endpoint.protocol, "endpoints.protocol")?,
+            port: port(endpoint.port, "endpoints.port")?,
+        })
+    };
+    Ok(Local {
+        endpoints: local
+            .endpoints
+            .into_iter()
+            .map(endpoint)
+            .collect::<Result<_, _>>()?,
+        health: match local.health {
+            None => None,
+            Some(health) => Some(LocalHealth {
+                port: port(health.port, "health.port")?,
+                ipv4: health.ipv4,
+                ipv6: health.ipv6,
+            }),
+        },
+    })
+}
+
+fn protocol(number: i32, field: &'static str) -> Result<Protocol, DecodeError> {
+    match wire::Protocol::try_from(number) {
+        Ok(wire::Protocol::Tcp) => Ok(Protocol::Tcp),
+        Ok(wire::Protocol::Udp) => Ok(Protocol::Udp),
+        Ok(wire::Protocol::Sctp) => Ok(Protocol::Sctp),
+        Ok(wire::Protocol::Unspecified) | Err(_) => Err(unknown(number, field)),
+    }
+}
+
+fn unknown(number: i32, field: &'static str) -> DecodeError {
+    DecodeError::Unknown { field, number }
+}
+
+fn in_range(number: u32, least: u32, most: u32, field: &'static str) -> Result<(), DecodeError> {
+    if (least..=most).contains(&number) {
+        return Ok(());
+    }
+    Err(DecodeError::Range {
+        field,
+        number,
+        least,
+        most,
+    })
+}
+
+pub(crate) fn bounded<T: TryFrom<u32>>(
+    number: u32,
+    most: u32,
+    field: &'static str,
+) -> Result<T, DecodeError> {
+    in_range(number, 0, most, field)?;
+    T::try_from(number).map_err(|_| DecodeError::Range {
+        field,
+        number,
+        least: 0,
+        most,
+    })
+}
+
+pub(crate) fn port(number: u32, field: &'static str) -> Result<u16, DecodeError> {
+    in_range(number, 1, u16::MAX.into(), field)?;
+    bounded(number, u16::MAX.into(), field)
+}
+
+pub(crate) fn address(bytes: &[u8], field: &'static str) -> Result<IpAddr, DecodeError> {
+    if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
+        return Ok(octets.into());
+    }
+    <[u8; 16]>::try_from(bytes)
+        .map(IpAddr::from)
+        .map_err(|_| DecodeError::Address {
+            field,
+            length: bytes.len(),
+        })
+}
+
+pub(crate) fn ranges(cidrs: &[wire::Cidr], field: &'static str) -> Result<Vec<IpNet>, DecodeError> {
+    let one = |cidr: &wire::Cidr| {
+        let address = address(&cidr.address, field)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = bounded(cidr.length, most, field)?;
+        IpNet::new(address, length).map_err(|_| DecodeError::Range {
+            field,
+            number: cidr.length,
+            least: 0,
+            most,
+        })
+    };
+    cidrs.iter().map(one).collect()
+}

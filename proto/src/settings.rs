@@ -1,0 +1,154 @@
+//! Settings to and from the wire. Fields that an older controller does not send keep their
+//! defaults where zero is no possible value.
+
+use portolan_plan::{
+    ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings, ListenSettings,
+    LocalDetection, MasqueradeSettings, Period, Settings, SyncSettings, TimeoutSettings,
+};
+
+use crate::decode::{DecodeError, address, bounded, port, ranges};
+use crate::encode::{cidrs, octets};
+use crate::wire;
+use crate::wire::local_detection::{ClusterCidr, Mode, NodeCidr};
+
+pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
+    wire::Settings {
+        scheduler: settings.scheduler.to_string(),
+        node_port_addresses: settings.node_port_addresses.clone(),
+        local_detection: Some(detection_to_wire(&settings.local_detection)),
+        masquerade_bit: settings.masquerade.bit.into(),
+        masquerade_all: settings.masquerade.all,
+        strict_arp: settings.strict_arp,
+        external_ip_allowed_cidrs: cidrs(&settings.external_ips.allowed_cidrs),
+        exclude_cidrs: cidrs(&settings.exclude_cidrs),
+        timeout_tcp: settings.timeouts.tcp.as_milliseconds(),
+        timeout_tcp_fin: settings.timeouts.tcp_fin.as_milliseconds(),
+        timeout_udp: settings.timeouts.udp.as_milliseconds(),
+        conntrack_max_per_core: settings.conntrack.max_per_core,
+        conntrack_min: settings.conntrack.min,
+        conntrack_tcp_established: settings.conntrack.tcp_established.as_milliseconds(),
+        conntrack_tcp_close_wait: settings.conntrack.tcp_close_wait.as_milliseconds(),
+        conntrack_tcp_be_liberal: settings.conntrack.tcp_be_liberal,
+        sync_period: settings.sync.period.as_milliseconds(),
+        sync_min_period: settings.sync.min_period.as_milliseconds(),
+        drain_deadline: settings.drain.deadline.as_milliseconds(),
+        drift_report_only: settings.drift == Drift::Report,
+        drop_invalid: settings.drop_invalid,
+        device: settings.device.to_string(),
+        disk_max_age: settings.disk.max_age.as_milliseconds(),
+        disk_grace: settings.disk.grace.as_milliseconds(),
+        healthz_address: octets(settings.healthz.bind_address),
+        healthz_port: settings.healthz.port.into(),
+        metrics_address: octets(settings.metrics.bind_address),
+        metrics_port: settings.metrics.port.into(),
+        service_proxy_name: settings.service_proxy_name.clone(),
+    }
+}
+
+fn detection_to_wire(detection: &LocalDetection) -> wire::LocalDetection {
+    let mode = match detection {
+        LocalDetection::NodeCidr => Mode::NodeCidr(NodeCidr {}),
+        LocalDetection::ClusterCidr { cluster_cidrs } => Mode::ClusterCidr(ClusterCidr {
+            cidrs: cidrs(cluster_cidrs),
+        }),
+        LocalDetection::BridgeInterface { bridge } => Mode::BridgeInterface(bridge.clone()),
+        LocalDetection::InterfaceNamePrefix { prefix } => Mode::InterfaceNamePrefix(prefix.clone()),
+    };
+    wire::LocalDetection { mode: Some(mode) }
+}
+
+pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeError> {
+    let bit = bounded(settings.masquerade_bit, 31, "settings.masquerade_bit")?;
+    Ok(Settings {
+        scheduler: name(&settings.scheduler, 15, "settings.scheduler")?.into(),
+        node_port_addresses: settings.node_port_addresses,
+        local_detection: detection_from_wire(settings.local_detection)?,
+        masquerade: MasqueradeSettings {
+            bit,
+            all: settings.masquerade_all,
+        },
+        strict_arp: settings.strict_arp,
+        external_ips: ExternalIpSettings {
+            allowed_cidrs: ranges(
+                &settings.external_ip_allowed_cidrs,
+                "settings.external_ip_allowed_cidrs",
+            )?,
+        },
+        exclude_cidrs: ranges(&settings.exclude_cidrs, "settings.exclude_cidrs")?,
+        timeouts: TimeoutSettings {
+            tcp: Period::milliseconds(settings.timeout_tcp),
+            tcp_fin: Period::milliseconds(settings.timeout_tcp_fin),
+            udp: Period::milliseconds(settings.timeout_udp),
+        },
+        conntrack: ConntrackSettings {
+            max_per_core: settings.conntrack_max_per_core,
+            min: settings.conntrack_min,
+            tcp_established: Period::milliseconds(settings.conntrack_tcp_established),
+            tcp_close_wait: Period::milliseconds(settings.conntrack_tcp_close_wait),
+            tcp_be_liberal: settings.conntrack_tcp_be_liberal,
+        },
+        sync: SyncSettings {
+            period: Period::milliseconds(settings.sync_period),
+            min_period: Period::milliseconds(settings.sync_min_period),
+        },
+        drain: DrainSettings {
+            deadline: Period::milliseconds(settings.drain_deadline),
+        },
+        drift: if settings.drift_report_only {
+            Drift::Report
+        } else {
+            Drift::Repair
+        },
+        drop_invalid: settings.drop_invalid,
+        device: name(&settings.device, 15, "settings.device")?.into(),
+        disk: DiskSettings {
+            max_age: Period::milliseconds(settings.disk_max_age),
+            grace: Period::milliseconds(settings.disk_grace),
+        },
+        healthz: ListenSettings {
+            bind_address: address(&settings.healthz_address, "settings.healthz_address")?,
+            port: port(settings.healthz_port, "settings.healthz_port")?,
+        },
+        metrics: ListenSettings {
+            bind_address: address(&settings.metrics_address, "settings.metrics_address")?,
+            port: port(settings.metrics_port, "settings.metrics_port")?,
+        },
+        service_proxy_name: settings.service_proxy_name,
+    })
+}
+
+fn detection_from_wire(
+    detection: Option<wire::LocalDetection>,
+) -> Result<LocalDetection, DecodeError> {
+    let field = "settings.local_detection";
+    match detection.and_then(|detection| detection.mode) {
+        Some(Mode::NodeCidr(NodeCidr {})) => Ok(LocalDetection::NodeCidr),
+        Some(Mode::ClusterCidr(ClusterCidr { cidrs })) => Ok(LocalDetection::ClusterCidr {
+            cluster_cidrs: ranges(&cidrs, field)?,
+        }),
+        Some(Mode::BridgeInterface(bridge)) => Ok(LocalDetection::BridgeInterface {
+            bridge: name(&bridge, 15, field)?.into(),
+        }),
+        Some(Mode::InterfaceNamePrefix(prefix)) => Ok(LocalDetection::InterfaceNamePrefix {
+            prefix: name(&prefix, 15, field)?.into(),
+        }),
+        None => Err(DecodeError::Missing { field }),
+    }
+}
+
+/// A word that becomes part of a rule or a kernel call: what the kernel takes, nothing else.
+pub(crate) fn name<'a>(
+    text: &'a str,
+    longest: usize,
+    field: &'static str,
+) -> Result<&'a str, DecodeError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+    if text.is_empty() || text.len() > longest || !text.chars().all(plain) {
+        return Err(DecodeError::Name {
+            field,
+            text: text.into(),
+            longest,
+        });
+    }
+    Ok(text)
+}
