@@ -1,1 +1,28 @@
 //! Scenarios that run in place, in the guest or on a host whose kernel has IPVS.
+//!
+//! From the ground up: [`program`] starts known programs, [`namespace`] enters network namespaces,
+//! [`topology`] builds nodes, pods and outsiders from them, [`traffic`] sends and answers in them,
+//! [`witness`] reads the kernel's own view, [`cluster`] runs the controller and the agents, and
+//! [`scenario`] and [`demo`] tell stories with all of it. Expectations come from checked-in tables
+//! ([`expectation`]), never from the programs under test.
+//!
+//! Everything a scenario makes is a guard: processes end and namespaces go when it is dropped.
+#![forbid(unsafe_code)]
+
+pub mod chance;
+pub mod cli;
+//pub mod cluster;
+pub mod console;
+//pub mod demo;
+//pub mod expectation;
+pub mod files;
+//pub mod manifests;
+pub mod namespace;
+//pub mod plan;
+pub mod program;
+pub mod scenario;
+pub mod stop;
+pub mod topology;
+pub mod traffic;
+pub mod waits;
+//pub mod witness;

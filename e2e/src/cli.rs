@@ -1,0 +1,135 @@
+//! The command line of `portolan-scenarios`. Exit status: 0 everything as expected, 1 something
+//! was not, 2 the command line is wrong.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use clap::{Args, Parser, Subcommand};
+
+use crate::console::{Console, Table, complain};
+use crate::files::Files;
+use crate::scenario::{self, Checks, Scenario, Stage};
+use crate::stop;
+use crate::waits::Waits;
+
+/// Runs Portolan's scenarios in place: in an emulated guest, or on a host whose kernel has IPVS.
+#[derive(Debug, Parser)]
+#[command(name = "portolan-scenarios", version)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Prints the names of all scenarios.
+    List,
+    /// Runs scenarios and prints every check; needs root.
+    Run(Run),
+    /// Shows a cluster of two nodes at work; needs root.
+    Demo(Demo),
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Which ones.
+    #[arg(required_unless_present = "all")]
+    names: Vec<String>,
+    /// All of them.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// Takes manifests and tables from this folder instead of those built in.
+    #[arg(long)]
+    files: Option<PathBuf>,
+    /// Repeats the random moments of an earlier run; by default they follow the clock.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct Demo {
+    /// Takes manifests from this folder instead of those built in.
+    #[arg(long)]
+    files: Option<PathBuf>,
+    /// Stays afterwards, until it is told to end.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Reads the command line and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.what {
+        What::List => Ok(list(Console::from_environment())),
+        What::Run(run) => self::run(run),
+        What::Demo(_) => Ok(false),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list(console: Console) -> bool {
+    let mut table = Table::new(["SCENARIO", "WHAT IT SHOWS"]);
+    for scenario in scenario::ALL {
+        table.row([scenario.name, scenario.shows]);
+    }
+    console.table(&table);
+    true
+}
+
+fn stage(files: Option<PathBuf>, seed: Option<u64>) -> Result<Stage> {
+    stop::listen()?;
+    let by_clock = || {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        u64::from(now.subsec_nanos()) ^ now.as_secs()
+    };
+    Ok(Stage {
+        waits: Waits::from_environment()?,
+        console: Console::from_environment(),
+        files: Files::at(files),
+        seed: seed.unwrap_or_else(by_clock),
+    })
+}
+
+fn run(run: Run) -> Result<bool> {
+    let chosen: Vec<&Scenario> = if run.all {
+        scenario::ALL.iter().collect()
+    } else {
+        run.names
+            .iter()
+            .map(|name| scenario::named(name))
+            .collect::<Result<_>>()?
+    };
+    let stage = stage(run.files, run.seed)?;
+    if !nix::unistd::geteuid().is_root() {
+        bail!("scenarios make network namespaces: run them as root");
+    }
+    let console = stage.console;
+    let mut total = Checks::new(console);
+    for scenario in chosen {
+        console.heading(&format!("{}: {}", scenario.name, scenario.shows));
+        let mut checks = Checks::new(console);
+        let start = std::time::Instant::now();
+        if let Err(error) = (scenario.run)(&stage, &mut checks) {
+            checks.failed(scenario.name, &format!("{error:#}"));
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        console.line(&format!("{}: {checks} in {seconds:.1} s", scenario.name));
+        total.add(&checks);
+        stop::check()?;
+    }
+    console.line("");
+    console.line(&total.to_string());
+    Ok(total.all_passed())
+}

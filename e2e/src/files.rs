@@ -1,0 +1,45 @@
+//! Manifests and tables: built into the program, so that it runs anywhere by itself, or read from
+//! a folder laid out like `e2e/`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+/// Where manifests and tables come from.
+#[derive(Debug)]
+pub struct Files {
+    folder: Option<PathBuf>,
+}
+
+macro_rules! built_in {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../", $path)))),*]
+    };
+}
+
+/// Path and text of every file that scenarios use.
+const BUILT_IN: &[(&str, &str)] = built_in![];
+
+impl Files {
+    /// From a folder, or built in.
+    #[must_use]
+    pub fn at(folder: Option<PathBuf>) -> Self {
+        Self { folder }
+    }
+
+    /// The text of one file.
+    ///
+    /// # Errors
+    /// When the folder does not have it, or the program was built without it.
+    pub fn text(&self, path: &str) -> Result<String> {
+        if let Some(folder) = &self.folder {
+            let path = folder.join(path);
+            return std::fs::read_to_string(&path)
+                .with_context(|| format!("read {}", path.display()));
+        }
+        let found = BUILT_IN.iter().find(|file| file.0 == path);
+        found
+            .map(|file| file.1.to_owned())
+            .with_context(|| format!("{path} is not built in"))
+    }
+}

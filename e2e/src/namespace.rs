@@ -1,0 +1,99 @@
+//! Network namespaces: entering them on threads of their own, and nothing else.
+//!
+//! A thread moves, the process does not: `/proc/thread-self/net` and `/proc/sys/net` of that
+//! thread, its sockets and the children it starts all belong to the namespace. That replaces a
+//! process (`ip netns exec`) for every check, which an emulated machine would feel.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use nix::sched::{CloneFlags, setns};
+
+/// Where `ip netns` keeps its namespaces.
+pub const FOLDER: &str = "/var/run/netns";
+
+/// A named network namespace that exists.
+#[derive(Debug, Clone)]
+pub struct Namespace {
+    name: Arc<str>,
+    handle: Arc<File>,
+}
+
+impl Namespace {
+    /// Opens one by the name that `ip netns list` shows.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn open(name: &str) -> Result<Self> {
+        let path = Path::new(FOLDER).join(name);
+        let handle = File::open(&path)
+            .with_context(|| format!("open network namespace {name} ({})", path.display()))?;
+        Ok(Self {
+            name: name.into(),
+            handle: Arc::new(handle),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn enter(&self) -> Result<()> {
+        setns(&*self.handle, CloneFlags::CLONE_NEWNET)
+            .with_context(|| format!("enter network namespace {} (needs root)", self.name))
+    }
+
+    /// Does something inside and waits for its result.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or the work's own error.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    self.enter()?;
+                    work()
+                })
+                .join()
+                .map_err(|_| anyhow!("a thread inside network namespace {} panicked", self.name))?
+        })
+    }
+
+    /// Starts work inside that lasts.
+    ///
+    /// # Errors
+    /// When no thread can be started. The work's own error comes with the handle.
+    pub fn start<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<JoinHandle<Result<T>>> {
+        let namespace = self.clone();
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                namespace.enter()?;
+                work()
+            })
+            .with_context(|| format!("start a thread for {name} in {}", self.name))
+    }
+
+    /// Writes kernel settings (`net/…`, without `/proc/sys`) inside.
+    ///
+    /// # Errors
+    /// Names the first setting that this kernel does not have or refuses.
+    pub fn set(&self, settings: &[(String, &str)]) -> Result<()> {
+        self.inside(|| {
+            for (name, value) in settings {
+                std::fs::write(Path::new("/proc/sys").join(name), value)
+                    .with_context(|| format!("set {name}={value} in {}", self.name))?;
+            }
+            Ok(())
+        })
+    }
+}

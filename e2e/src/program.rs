@@ -1,0 +1,290 @@
+//! The only file that starts programs. Each is a member of [`Program`]; there is no way to start
+//! anything else. Children are guards: dropping one ends and reaps it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The programs that scenarios and tests may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Links, addresses, routes and namespaces.
+    Ip,
+    /// Virtual servers, as everybody reads them.
+    Ipvsadm,
+    /// Address sets.
+    Ipset,
+    /// IPv4 rules, one at a time.
+    Iptables,
+    /// IPv4 rules as text.
+    IptablesSave,
+    /// IPv6 rules as text.
+    Ip6tablesSave,
+    /// Loads kernel modules.
+    Modprobe,
+    /// The controller under test.
+    Controller,
+    /// The node agent under test.
+    Agent,
+    /// Tells the tests about the workspace.
+    Cargo,
+}
+
+impl Program {
+    /// Its file name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Ipvsadm => "ipvsadm",
+            Self::Ipset => "ipset",
+            Self::Iptables => "iptables",
+            Self::IptablesSave => "iptables-save",
+            Self::Ip6tablesSave => "ip6tables-save",
+            Self::Modprobe => "modprobe",
+            Self::Controller => "portolan-controller",
+            Self::Agent => "portolan-agent",
+            Self::Cargo => "cargo",
+        }
+    }
+
+    fn comes_from(self) -> &'static str {
+        match self {
+            Self::Ip => "Debian package iproute2",
+            Self::Ipvsadm => "Debian package ipvsadm",
+            Self::Ipset => "Debian package ipset",
+            Self::Iptables | Self::IptablesSave | Self::Ip6tablesSave => "Debian package iptables",
+            Self::Modprobe => "Debian package kmod",
+            Self::Controller => "cargo build -p portolan-controller",
+            Self::Agent => "cargo build -p portolan-agent",
+            Self::Cargo => "the Rust toolchain",
+        }
+    }
+
+    /// Where it is: beside this program, then in PATH, then where administrators' programs live
+    /// (they are often missing in PATH).
+    ///
+    /// # Errors
+    /// When it is nowhere; the message says where it comes from.
+    pub fn path(self) -> Result<PathBuf> {
+        let beside = std::env::current_exe()
+            .ok()
+            .and_then(|exe| exe.parent().map(Path::to_owned));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        beside
+            .into_iter()
+            .chain(std::env::split_paths(&path))
+            .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+            .map(|folder| folder.join(self.name()))
+            .find(|candidate| candidate.is_file())
+            .with_context(|| {
+                format!(
+                    "{} was not found beside this program or in PATH; it comes from {}",
+                    self.name(),
+                    self.comes_from()
+                )
+            })
+    }
+
+    fn command(self, args: &[impl AsRef<OsStr>]) -> Result<Command> {
+        let mut command = Command::new(self.path()?);
+        command.args(args);
+        Ok(command)
+    }
+
+    /// Runs it in the calling thread's network namespace until it ends and gives back what it
+    /// printed.
+    ///
+    /// # Errors
+    /// When it cannot start or ends with anything but 0; the message holds its own words.
+    pub fn run(self, args: &[impl AsRef<OsStr>]) -> Result<String> {
+        self.run_with_input(args, "")
+    }
+
+    /// Like [`Program::run`], with text on its standard input.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn run_with_input(self, args: &[impl AsRef<OsStr>], input: &str) -> Result<String> {
+        let ended = self.try_with_input(args, input)?;
+        if !ended.status.success() {
+            bail!(
+                "{} ended with {}: {}",
+                self.line(args),
+                ended.status,
+                ended.errors.trim()
+            );
+        }
+        Ok(ended.output)
+    }
+
+    /// Runs it and gives back how it ended, whatever that was.
+    ///
+    /// # Errors
+    /// When it cannot start or prints what is not UTF-8.
+    pub fn try_with_input(self, args: &[impl AsRef<OsStr>], input: &str) -> Result<Ended> {
+        let line = self.line(args);
+        let mut child = self
+            .command(args)?
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {line}"))?;
+        let stdin = child.stdin.take();
+        let output = std::thread::scope(|scope| {
+            // A thread, because a child that prints while it reads would block us both.
+            scope.spawn(move || {
+                // A child that does not read its input to the end says so by its exit status.
+                let _sent = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+            });
+            child.wait_with_output()
+        })
+        .with_context(|| format!("wait for {line}"))?;
+        Ok(Ended {
+            status: output.status,
+            output: String::from_utf8(output.stdout)
+                .with_context(|| format!("read the output of {line}"))?,
+            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Starts it in the calling thread's network namespace and leaves it running; everything it
+    /// prints goes to `log`.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub fn start(self, args: &[impl AsRef<OsStr>], log: &File) -> Result<Running> {
+        let line = self.line(args);
+        let child = self
+            .command(args)?
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log.try_clone()?)
+            .spawn()
+            .with_context(|| format!("start {line}"))?;
+        Ok(Running { line, child })
+    }
+
+    fn line(self, args: &[impl AsRef<OsStr>]) -> String {
+        args.iter().fold(self.name().to_owned(), |line, arg| {
+            line + " " + &arg.as_ref().to_string_lossy()
+        })
+    }
+}
+
+/// How a program ended and what it printed.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub output: String,
+    /// Its standard error.
+    pub errors: String,
+}
+
+/// A program that runs; dropping it ends it with SIGKILL and reaps it.
+#[derive(Debug)]
+pub struct Running {
+    line: String,
+    child: Child,
+}
+
+impl Running {
+    /// How it ended, if it did.
+    ///
+    /// # Errors
+    /// When the kernel cannot tell.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child
+            .try_wait()
+            .with_context(|| format!("look at {}", self.line))
+    }
+
+    /// Its command line, for messages.
+    #[must_use]
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// Its resident memory in kB, while it runs.
+    #[must_use]
+    pub fn memory_kb(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// Asks it to end (SIGTERM).
+    ///
+    /// # Errors
+    /// When it has ended by itself already.
+    pub fn ask_to_end(&mut self) -> Result<()> {
+        if let Some(status) = self.ended()? {
+            bail!("{} had already ended with {status}", self.line);
+        }
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)
+            .with_context(|| format!("send SIGTERM to {}", self.line))
+    }
+
+    /// Ends it at once (SIGKILL) and reaps it.
+    ///
+    /// # Errors
+    /// When it had ended by itself, or the kernel refuses.
+    pub fn kill(mut self) -> Result<()> {
+        if let Some(status) = self.ended()? {
+            bail!("{} had already ended with {status}", self.line);
+        }
+        self.child
+            .kill()
+            .with_context(|| format!("kill {}", self.line))?;
+        self.child
+            .wait()
+            .with_context(|| format!("reap {}", self.line))?;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nothing useful can be done here about a child that is gone already.
+        let _killed = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_named_with_where_it_comes_from() {
+        if Program::Agent.path().is_ok() {
+            return;
+        }
+        let error = Program::Agent.run(&["show"]).unwrap_err().to_string();
+        assert!(
+            error.contains("portolan-agent") && error.contains("cargo build"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_failed_run_reports_the_line_and_the_words_of_the_program() {
+        let error = Program::Cargo
+            .run(&["no-such-subcommand"])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("cargo no-such-subcommand ended with"),
+            "{error}"
+        );
+        assert!(error.contains("no such command"), "{error}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
+
+mod topology;
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+
+use crate::console::Console;
+use crate::files::Files;
+use crate::waits::Waits;
+
+/// What a scenario gets from the command line.
+#[derive(Debug)]
+pub struct Stage {
+    /// Deadlines of this machine.
+    pub waits: Waits,
+    /// Where it writes.
+    pub console: Console,
+    /// Manifests and tables.
+    pub files: Files,
+    /// Where its chance begins.
+    pub seed: u64,
+}
+
+/// A scenario by name.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub shows: &'static str,
+    /// Does it; an error means that it could not go on.
+    pub run: fn(&Stage, &mut Checks) -> Result<()>,
+}
+
+/// All scenarios, in the order of `run --all`.
+pub const ALL: &[Scenario] = &[topology::SCENARIO];
+
+/// Finds one.
+///
+/// # Errors
+/// When there is none of that name; the message lists those that are.
+pub fn named(name: &str) -> Result<&'static Scenario> {
+    ALL.iter()
+        .find(|scenario| scenario.name == name)
+        .with_context(|| {
+            let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+            format!(
+                "there is no scenario {name:?}; there are {}",
+                known.join(", ")
+            )
+        })
+}
+
+/// Counts checks and prints each as it is decided.
+#[derive(Debug)]
+pub struct Checks {
+    console: Console,
+    passed: usize,
+    failed: usize,
+}
+
+impl Checks {
+    /// None yet.
+    #[must_use]
+    pub fn new(console: Console) -> Self {
+        Self {
+            console,
+            passed: 0,
+            failed: 0,
+        }
+    }
+
+    /// A check that passed.
+    pub fn passed(&mut self, what: &str) {
+        self.passed += 1;
+        self.console.verdict(true, what);
+    }
+
+    /// A check that did not, and why.
+    pub fn failed(&mut self, what: &str, why: &str) {
+        self.failed += 1;
+        self.console.verdict(false, &format!("{what}: {why}"));
+    }
+
+    /// A check decided by a result; an error fails it and nothing else.
+    pub fn check(&mut self, what: &str, result: Result<()>) {
+        match result {
+            Ok(()) => self.passed(what),
+            Err(error) => self.failed(what, &format!("{error:#}")),
+        }
+    }
+
+    /// Many checks that were printed in another form.
+    pub fn count(&mut self, passed: usize, failed: usize) {
+        self.passed += passed;
+        self.failed += failed;
+    }
+
+    /// Adds those of a part.
+    pub fn add(&mut self, part: &Self) {
+        self.count(part.passed, part.failed);
+    }
+
+    /// Whether there were checks and none failed.
+    #[must_use]
+    pub fn all_passed(&self) -> bool {
+        self.failed == 0 && self.passed > 0
+    }
+}
+
+impl fmt::Display for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}

@@ -1,0 +1,105 @@
+//! The lab itself, without any Service: everybody reaches everybody who should be reachable, with
+//! the address that the others expect, over both networks. Needs no IPVS, so a failure here is
+//! the lab's and not Portolan's.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::{Checks, Scenario, Stage};
+use crate::topology::world::{Family, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::Protocol;
+use crate::traffic::client::{self, Outcome};
+use crate::traffic::server::Server;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "topology",
+    shows: "pods, nodes and outsiders reach each other without any Service",
+    run,
+};
+
+const PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 8080), (Protocol::Udp, 5353)];
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    for network in Network::ALL {
+        let topology = Topology::build(network, stage.waits)?;
+        let mut servers = Vec::new();
+        for resident in Resident::all() {
+            servers.push(Server::start(
+                topology.of(resident)?,
+                &resident.name(),
+                &PORTS,
+            )?);
+        }
+        for from in Resident::all() {
+            for family in Family::ALL {
+                let what = format!(
+                    "{}: {} reaches everybody over {family}",
+                    network.name(),
+                    from.name()
+                );
+                checks.check(&what, reaches_everybody(stage, &topology, from, family));
+            }
+        }
+        for server in servers {
+            server.end()?;
+        }
+    }
+    Ok(())
+}
+
+fn reaches_everybody(
+    stage: &Stage,
+    topology: &Topology,
+    from: Resident,
+    family: Family,
+) -> Result<()> {
+    let deadline = stage.waits.limit(Duration::from_secs(2));
+    topology.of(from)?.inside(|| {
+        for to in Resident::all().filter(|to| should_reach(topology.network(), from, *to)) {
+            for (protocol, port) in PORTS {
+                // A datagram server on all addresses of a node answers from another one.
+                if protocol == Protocol::Udp && matches!(to, Resident::Node(_)) {
+                    continue;
+                }
+                let target = SocketAddr::new(to.address(family), port);
+                let attempt = client::attempt(protocol, target, deadline);
+                let right = match &attempt.outcome {
+                    Outcome::Answered { by, seen } => {
+                        *by == to.name() && may_see(from, family, *seen)
+                    }
+                    _ => false,
+                };
+                if !right {
+                    bail!(
+                        "{protocol} to {} at {target}: {}",
+                        to.name(),
+                        attempt.outcome
+                    );
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Outsiders know no route to pods. A pod's packets to the other node's own address bypass the
+/// overlay, so strict filters drop them unless somebody masquerades, which is not this lab's part.
+fn should_reach(network: Network, from: Resident, to: Resident) -> bool {
+    match (from, to) {
+        (Resident::Outside, Resident::Pod(_)) | (Resident::Pod(_), Resident::Outside) => false,
+        (Resident::Pod(pod), Resident::Node(node)) => {
+            pod.node == node || network == Network::Routed
+        }
+        _ => from != to,
+    }
+}
+
+fn may_see(from: Resident, family: Family, seen: std::net::IpAddr) -> bool {
+    match from {
+        Resident::Node(node) => node.all_addresses(family).contains(&seen),
+        _ => seen == from.address(family),
+    }
+}

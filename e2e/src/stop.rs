@@ -1,0 +1,53 @@
+//! One flag: somebody asked us to end. Loops and waits look at it, so that a signal leads to the
+//! ordinary way out, on which every guard removes what it made.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody asked us to end.
+#[must_use]
+pub fn asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// An error once somebody asked us to end; call it at the top of long loops.
+///
+/// # Errors
+/// "told to end" after SIGINT or SIGTERM.
+pub fn check() -> Result<()> {
+    if asked() {
+        bail!("told to end by a signal");
+    }
+    Ok(())
+}
+
+/// Listens for SIGINT and SIGTERM on a thread of its own.
+///
+/// # Errors
+/// When the kernel refuses the handlers.
+pub fn listen() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("start the signal listener")?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            });
+            ASKED.store(true, Ordering::Relaxed);
+        })?;
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! The lab as it stands: namespaces with their cables, from [`world`] and [`links`]. Dropping the
+//! [`Topology`] removes it. One stands at a time on a machine; a lock file makes others wait.
+
+mod links;
+mod lock;
+pub mod world;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+pub use links::Network;
+use world::{Family, Node, Pod, Resident};
+
+use crate::namespace::{FOLDER, Namespace};
+use crate::program::Program;
+use crate::traffic::client::{self, Outcome};
+use crate::waits::Waits;
+
+/// What the names of our namespaces begin with.
+pub const PREFIX: &str = "portolan-";
+
+/// A lab that stands.
+#[derive(Debug)]
+pub struct Topology {
+    network: Network,
+    namespaces: BTreeMap<String, Namespace>,
+    _lock: lock::Lock,
+}
+
+impl Topology {
+    /// Builds it and waits until packets of both families reach every resident.
+    ///
+    /// # Errors
+    /// When another lab stands on this machine, a program or kernel feature is missing (named), or
+    /// packets do not arrive.
+    pub fn build(network: Network, waits: Waits) -> Result<Self> {
+        let lock = lock::Lock::take(waits)?;
+        // We hold the lock: what is there was left behind by somebody who was killed.
+        end_leftovers()?;
+        remove_all()?;
+        let mut topology = Self {
+            network,
+            namespaces: BTreeMap::new(),
+            _lock: lock,
+        };
+        let names = links::namespaces();
+        let add: String = names
+            .iter()
+            .map(|name| format!("netns add {PREFIX}{name}\n"))
+            .collect();
+        Program::Ip.run_with_input(&["-batch", "-"], &add)?;
+        for name in &names {
+            let namespace = Namespace::open(&format!("{PREFIX}{name}"))?;
+            namespace.set(&links::settings(name, network))?;
+            topology.namespaces.insert(name.clone(), namespace);
+        }
+        topology.switch_without_filters()?;
+        for (name, batch) in links::batches(network, PREFIX) {
+            Program::Ip
+                .run_with_input(&["-n", &format!("{PREFIX}{name}"), "-batch", "-"], &batch)
+                .with_context(|| format!("lay the cables of {name}"))?;
+        }
+        topology.settle(waits)?;
+        Ok(topology)
+    }
+
+    /// The network that joins its nodes.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        self.network
+    }
+
+    /// The namespace of a resident.
+    ///
+    /// # Errors
+    /// Never while the lab stands as built.
+    pub fn of(&self, resident: Resident) -> Result<&Namespace> {
+        let name = resident.name();
+        self.namespaces
+            .get(&name)
+            .with_context(|| format!("{name} has no namespace"))
+    }
+
+    /// The namespace of a node.
+    ///
+    /// # Errors
+    /// As [`Topology::of`].
+    pub fn node(&self, node: Node) -> Result<&Namespace> {
+        self.of(Resident::Node(node))
+    }
+
+    /// A bridge that hands packets to iptables would hide missing masquerade rules.
+    fn switch_without_filters(&self) -> Result<()> {
+        let underlay = &self.namespaces[links::UNDERLAY];
+        if !Path::new("/proc/sys/net/bridge").exists() {
+            return Ok(());
+        }
+        let names = ["ip", "ip6", "arp"];
+        underlay.set(&names.map(|name| (format!("net/bridge/bridge-nf-call-{name}tables"), "0")))
+    }
+
+    /// Waits until neighbours are known and every pod reaches every node and pod.
+    fn settle(&self, waits: Waits) -> Result<()> {
+        for (from, to) in neighbours() {
+            let namespace = self.of(from)?;
+            for family in Family::ALL {
+                let target = SocketAddr::new(to.address(family), 9);
+                let what = format!("{} to reach {} over {family}", from.name(), to.name());
+                let mut last = Outcome::Silent;
+                namespace
+                    .inside(|| {
+                        waits.until(
+                            &what,
+                            Duration::from_secs(10),
+                            Duration::from_millis(20),
+                            || {
+                                last = client::tcp(target, waits.limit(Duration::from_secs(1)))
+                                    .outcome;
+                                Ok((last == Outcome::Refused).then_some(()))
+                            },
+                            String::new,
+                        )
+                    })
+                    .with_context(|| format!("the last attempt ended {last}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pairs that together use every cable once.
+fn neighbours() -> Vec<(Resident, Resident)> {
+    let mut pairs: Vec<_> = Pod::all()
+        .map(|pod| {
+            (
+                Resident::Pod(pod),
+                Resident::Pod(Pod {
+                    node: pod.node.other(),
+                    ..pod
+                }),
+            )
+        })
+        .collect();
+    pairs.push((Resident::Outside, Resident::Node(Node::A)));
+    pairs.push((Resident::Outside, Resident::Node(Node::B)));
+    pairs
+}
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        self.namespaces.clear();
+        if let Err(error) = remove_all() {
+            crate::console::complain(&format!("the lab's namespaces were not removed: {error:#}"));
+        }
+    }
+}
+
+fn standing() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    if let Ok(folder) = std::fs::read_dir(FOLDER) {
+        for entry in folder {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.retain(|name| name.starts_with(PREFIX));
+    Ok(names)
+}
+
+fn remove_all() -> Result<()> {
+    let remove: String = standing()?
+        .iter()
+        .map(|name| format!("netns delete {name}\n"))
+        .collect();
+    if !remove.is_empty() {
+        Program::Ip.run_with_input(&["-batch", "-"], &remove)?;
+    }
+    Ok(())
+}
+
+/// Ends what a killed run left running: nobody but us starts anything in namespaces of ours.
+fn end_leftovers() -> Result<()> {
+    for name in standing()? {
+        for pid in Program::Ip
+            .run(&["netns", "pids", &name])?
+            .split_whitespace()
+        {
+            let pid = pid
+                .parse()
+                .with_context(|| format!("read process id {pid:?}"))?;
+            let pid = nix::unistd::Pid::from_raw(pid);
+            match nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL) {
+                Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+                Err(error) => bail!("end process {pid} left in {name}: {error}"),
+            }
+        }
+    }
+    Ok(())
+}

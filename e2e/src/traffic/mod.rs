@@ -1,0 +1,30 @@
+//! Traffic: servers that say who they are and whom they saw, and clients that make one attempt
+//! with a deadline and say exactly how it ended.
+
+pub mod client;
+//pub mod load;
+pub mod server;
+
+use serde::Deserialize;
+
+/// A transport protocol, spelled as in Kubernetes, and the echo of ICMP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// Transmission Control Protocol.
+    Tcp,
+    /// User Datagram Protocol.
+    Udp,
+    /// Echo requests: no Service speaks it, clients only.
+    Icmp,
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Icmp => "ICMP",
+        })
+    }
+}

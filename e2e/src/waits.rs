@@ -1,0 +1,120 @@
+//! Waiting with a deadline. Every deadline is written for ordinary hardware and multiplied by one
+//! factor, `PORTOLAN_SLOWNESS`, where the kernel is emulated.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::stop;
+
+/// How long waits may take here, as a multiple of what ordinary hardware needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Waits {
+    slowness: f64,
+}
+
+impl Waits {
+    /// Waits with a given factor.
+    ///
+    /// # Errors
+    /// When the factor is not a number from 0.1 to 1000.
+    pub fn with_slowness(slowness: f64) -> Result<Self> {
+        if !(0.1..=1000.0).contains(&slowness) {
+            bail!("PORTOLAN_SLOWNESS is {slowness}; it must be a factor from 0.1 to 1000");
+        }
+        Ok(Self { slowness })
+    }
+
+    /// Reads `PORTOLAN_SLOWNESS`; 1 when it is not set.
+    ///
+    /// # Errors
+    /// When it is set and not a number from 0.1 to 1000.
+    pub fn from_environment() -> Result<Self> {
+        let Ok(text) = std::env::var("PORTOLAN_SLOWNESS") else {
+            return Self::with_slowness(1.0);
+        };
+        let slowness = text
+            .parse()
+            .with_context(|| format!("PORTOLAN_SLOWNESS is {text:?}; it must be a number"))?;
+        Self::with_slowness(slowness)
+    }
+
+    /// A deadline on this machine.
+    #[must_use]
+    pub fn limit(&self, on_hardware: Duration) -> Duration {
+        on_hardware.mul_f64(self.slowness)
+    }
+
+    /// Asks again and again until there is an answer; `every` is the time between questions.
+    ///
+    /// # Errors
+    /// The question's own error at once; when the deadline has passed, `what` was waited for and
+    /// `missing` (asked once, at the end) says what was seen instead.
+    pub fn until<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        every: Duration,
+        mut ask: impl FnMut() -> Result<Option<T>>,
+        missing: impl FnOnce() -> String,
+    ) -> Result<T> {
+        let limit = self.limit(on_hardware);
+        let start = Instant::now();
+        loop {
+            stop::check()?;
+            if let Some(answer) = ask()? {
+                return Ok(answer);
+            }
+            if start.elapsed() >= limit {
+                bail!(
+                    "waited {:.1} s for {what}: {}",
+                    limit.as_secs_f64(),
+                    missing()
+                );
+            }
+            std::thread::sleep(every);
+        }
+    }
+}
+
+/// Sleeps until a moment, in steps short enough to notice a signal.
+///
+/// # Errors
+/// When we are told to end.
+pub fn sleep_until(moment: Instant) -> Result<()> {
+    loop {
+        stop::check()?;
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(100)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_names_what_it_waited_for_and_what_it_saw() {
+        let waits = Waits::with_slowness(1.0).unwrap();
+        let error = waits
+            .until::<()>(
+                "rain",
+                Duration::ZERO,
+                Duration::ZERO,
+                || Ok(None),
+                || "sun".into(),
+            )
+            .unwrap_err();
+        assert_eq!(error.to_string(), "waited 0.0 s for rain: sun");
+    }
+
+    #[test]
+    fn a_factor_that_makes_no_sense_is_refused() {
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Waits::with_slowness(factor).is_err(), "{factor}");
+        }
+    }
+}
