@@ -1,1 +1,63 @@
 //! ipset over nfnetlink, many entries a message: a codec without I/O and a small blocking socket.
+//!
+//! - [`Request`] and [`Reply`] are messages of nfnetlink's subsystem for IP sets, protocol 6 and 7.
+//!   Both are written to bytes and read from bytes; no input makes the codec panic. Entries that
+//!   have no type here are kept as they came.
+//! - [`Socket`] (feature `socket`, on by default) creates, destroys, swaps and lists sets, and adds
+//!   and deletes entries: hundreds in a message, several messages in a send, one result for each.
+//!
+//! ```no_run
+//! use ipset_rs::{CreateOptions, Entry, Family, SetType, Socket};
+//!
+//! let mut socket = Socket::open()?;
+//! socket.create("web", SetType::HashIpPort, Family::Ipv4, &CreateOptions::default())?;
+//! let entries: Vec<Entry> = vec!["10.96.0.1,tcp:443".parse()?, "10.96.0.10,udp:53".parse()?];
+//! for result in socket.add("web", &entries) {
+//!     result?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(
+    missing_docs,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
+
+mod attribute;
+mod entry;
+mod entry_text;
+mod kind;
+mod message;
+mod reply;
+mod request;
+
+#[cfg(feature = "socket")]
+mod channel;
+#[cfg(feature = "socket")]
+mod error;
+#[cfg(feature = "socket")]
+mod fill;
+#[cfg(feature = "socket")]
+mod socket;
+
+pub use attribute::EncodeError;
+pub use entry::Entry;
+pub use entry_text::ParseEntryError;
+pub use kind::{Family, Protocol, SetName, SetNameError, SetType};
+pub use message::{Envelope, RawMessage, error_code, failed_line, messages};
+pub use reply::{Header, Reply, SetPart};
+pub use request::{CreateOptions, Detail, Request, Revisions};
+
+#[cfg(feature = "socket")]
+pub use channel::Counters;
+#[cfg(feature = "socket")]
+pub use error::Error;
+#[cfg(feature = "socket")]
+pub use socket::{Set, Socket};
+
+pub use netlink_packet_core::{DecodeError, DefaultNla};
+
+/// Newest protocol version this crate speaks; version 6 (kernels before 4.19) is spoken, too.
+pub const PROTOCOL_VERSION: u8 = 7;

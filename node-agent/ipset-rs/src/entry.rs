@@ -1,0 +1,155 @@
+//! Entries of sets and their attributes (`IPSET_ATTR_IP`, `_PORT`, …).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{DecodeError, parse_u8, parse_u16_be};
+
+use crate::attribute::{self, EncodeError};
+use crate::kind::{Family, Protocol, SetType};
+
+pub(crate) const IP: u16 = 1;
+const CIDR: u16 = 3;
+const PORT: u16 = 4;
+const PROTO: u16 = 7;
+pub(crate) const LINENO: u16 = 9;
+const IP2: u16 = 20;
+
+/// Attributes whose presence does not change which packets an entry matches: time left, line
+/// number, counters, comment.
+const WITHOUT_MEANING: [u16; 5] = [6, LINENO, 24, 25, 26];
+
+/// An entry of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Entry {
+    /// Of hash:ip,port.
+    IpPort {
+        /// Address.
+        address: IpAddr,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Port, host order.
+        port: u16,
+    },
+    /// Of hash:net; bits behind the prefix do not count and are 0 in what is read.
+    Net(IpNet),
+    /// Of hash:ip,port,ip.
+    IpPortIp {
+        /// First address.
+        address: IpAddr,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Port, host order.
+        port: u16,
+        /// Second address.
+        source: IpAddr,
+    },
+}
+
+impl Entry {
+    /// The type of set it fits into.
+    #[must_use]
+    pub fn set_type(&self) -> SetType {
+        match self {
+            Self::IpPort { .. } => SetType::HashIpPort,
+            Self::Net(_) => SetType::HashNet,
+            Self::IpPortIp { .. } => SetType::HashIpPortIp,
+        }
+    }
+
+    /// The family of its (first) address.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        match self {
+            Self::IpPort { address, .. } | Self::IpPortIp { address, .. } => Family::of(*address),
+            Self::Net(net) => Family::of(net.addr()),
+        }
+    }
+
+    pub(crate) fn put(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::IpPort {
+                address,
+                protocol,
+                port,
+            } => put_ip_port(buffer, *address, *protocol, *port),
+            Self::Net(net) => {
+                attribute::put_address(buffer, IP, net.network())?;
+                attribute::put(buffer, CIDR, &[net.prefix_len()])
+            }
+            Self::IpPortIp {
+                address,
+                protocol,
+                port,
+                source,
+            } => {
+                put_ip_port(buffer, *address, *protocol, *port)?;
+                attribute::put_address(buffer, IP2, *source)
+            }
+        }
+    }
+
+    /// Reads the attributes of an entry, which do not say what type it is: an address with a port
+    /// is hash:ip,port, and so on. `Ok(None)` if it has a part this crate has no place for.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
+        let mut parts = Parts::default();
+        for item in attribute::attributes(bytes) {
+            let item = item?;
+            let value = item.value();
+            match item.kind() {
+                IP => parts.address = Some(attribute::address(value)?),
+                CIDR => parts.prefix = Some(parse_u8(value)?),
+                PORT => parts.port = Some(parse_u16_be(value)?),
+                PROTO => parts.protocol = Some(parse_u8(value)?),
+                IP2 => parts.source = Some(attribute::address(value)?),
+                kind if WITHOUT_MEANING.contains(&kind) => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(parts.finish())
+    }
+}
+
+fn put_ip_port(
+    buffer: &mut Vec<u8>,
+    address: IpAddr,
+    protocol: Protocol,
+    port: u16,
+) -> Result<(), EncodeError> {
+    attribute::put_address(buffer, IP, address)?;
+    attribute::put_u16(buffer, PORT, port)?;
+    attribute::put(buffer, PROTO, &[protocol.number()])
+}
+
+#[derive(Default)]
+struct Parts {
+    address: Option<IpAddr>,
+    prefix: Option<u8>,
+    protocol: Option<u8>,
+    port: Option<u16>,
+    source: Option<IpAddr>,
+}
+
+impl Parts {
+    fn finish(self) -> Option<Entry> {
+        let address = self.address?;
+        match (self.prefix, self.protocol, self.port, self.source) {
+            (Some(prefix), None, None, None) => IpNet::new(address, prefix)
+                .ok()
+                .map(|net| Entry::Net(net.trunc())),
+            (None, Some(protocol), Some(port), None) => Some(Entry::IpPort {
+                address,
+                protocol: Protocol::from_number(protocol)?,
+                port,
+            }),
+            (None, Some(protocol), Some(port), Some(source)) => Some(Entry::IpPortIp {
+                address,
+                protocol: Protocol::from_number(protocol)?,
+                port,
+                source,
+            }),
+            _ => None,
+        }
+    }
+}

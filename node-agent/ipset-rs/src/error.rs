@@ -1,0 +1,186 @@
+//! Errors of the socket; each says what was asked and what to check next.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netlink_packet_core::DecodeError;
+
+use crate::attribute::EncodeError;
+use crate::kind::SetNameError;
+use crate::request::Request;
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+
+/// From here on the numbers are ipset's own.
+const FIRST_OWN: i32 = 4096;
+pub(crate) const WRONG_PROTOCOL: i32 = 4097;
+const UNKNOWN_TYPE: i32 = 4098;
+const IN_USE: i32 = 4100;
+const REFERENCED: i32 = 4108;
+const HASH_FULL: i32 = 4352;
+
+/// Why something failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel has no IP sets.
+    #[error(
+        "this kernel has no IP sets (nfnetlink has no subsystem ipset): load the module ip_set \
+         (modprobe ip_set), or build the kernel with CONFIG_IP_SET"
+    )]
+    NoIpset,
+    /// The kernel speaks only versions of the protocol this crate does not.
+    #[error("the kernel's ipset protocol starts at version {min}; 6 and 7 are spoken here")]
+    ProtocolTooNew {
+        /// The oldest version it speaks.
+        min: u8,
+    },
+    /// The name of a set is not possible.
+    #[error(transparent)]
+    Name(#[from] SetNameError),
+    /// The kernel answered a request with an error number.
+    #[error("ipset: {request}: {}", describe(*.errno))]
+    Kernel {
+        /// The error number, positive: `errno`, or from 4097 on one of ipset's own.
+        errno: i32,
+        /// What was asked; of many entries the one that failed.
+        request: Box<Request>,
+    },
+    /// A request could not be written as netlink.
+    #[error("ipset: {request}: {source}")]
+    Encode {
+        /// What was asked.
+        request: Box<Request>,
+        /// What is too long.
+        source: EncodeError,
+    },
+    /// A system call on the socket failed; open a new socket.
+    #[error("ipset socket: cannot {action}: {source}")]
+    Io {
+        /// Which step failed.
+        action: &'static str,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The kernel did not answer in time; open a new socket.
+    #[error("ipset socket: no answer from the kernel within {0:?}")]
+    Silent(Duration),
+    /// Answers were lost because the receive buffer was full: whether the request was applied is
+    /// not known until the set is read again.
+    #[error("ipset socket: the answer was lost (receive buffer full): read the set again")]
+    AnswerLost,
+    /// The kernel changed its sets during each of several attempts to list them.
+    #[error("ipset: {request}: the list changed while it was read, {attempts} times in a row")]
+    Interrupted {
+        /// What was asked.
+        request: Box<Request>,
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// The kernel sent something this crate cannot read.
+    #[error("ipset socket: cannot read the kernel's answer: {0}")]
+    Decode(Arc<DecodeError>),
+}
+
+impl Error {
+    /// The error number of the kernel, if it answered with one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Kernel { errno, .. } => Some(*errno),
+            Self::Io { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// A set of this name is there already.
+    #[must_use]
+    pub fn is_exists(&self) -> bool {
+        matches!(self, Self::Kernel { errno: EEXIST, .. })
+    }
+
+    /// There is no set of this name.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Kernel { errno: ENOENT, .. })
+    }
+
+    /// The set cannot be destroyed because a rule or another set uses it.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(
+            self,
+            Self::Kernel {
+                errno: IN_USE | REFERENCED,
+                ..
+            }
+        )
+    }
+
+    /// The set has as many entries as it may have.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(
+            self,
+            Self::Kernel {
+                errno: HASH_FULL,
+                ..
+            }
+        )
+    }
+
+    /// The caller lacks the capability.
+    #[must_use]
+    pub fn is_not_permitted(&self) -> bool {
+        match self {
+            Self::Kernel { errno, .. } => *errno == EPERM,
+            _ => false,
+        }
+    }
+
+    /// The kernel has no IP sets, or not of this type.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(
+            self,
+            Self::NoIpset
+                | Self::Kernel {
+                    errno: UNKNOWN_TYPE,
+                    ..
+                }
+        )
+    }
+}
+
+fn describe(errno: i32) -> String {
+    let meaning = match errno {
+        EPERM => "ipset needs CAP_NET_ADMIN (run as root or add the capability)",
+        ENOENT => "there is no such set",
+        EEXIST => "there is a set of this name already",
+        WRONG_PROTOCOL => "the kernel did not accept the form of the request",
+        UNKNOWN_TYPE => {
+            "the kernel does not have this type of set (load its module: modprobe ip_set_hash_ipport \
+             and the like)"
+        }
+        4099 => "the kernel's table of sets is full",
+        IN_USE | REFERENCED => {
+            "the set is in use by a rule or another set (iptables-save shows it)"
+        }
+        4101 => "there is a set of the second name already",
+        4102 => "the two sets are not of one type",
+        4103 => "the entry is there already, or not there",
+        4104 => "the prefix length is not possible here (0 is not)",
+        4106 => "the family is not possible here",
+        4109 => "the set takes IPv4 addresses",
+        4110 => "the set takes IPv6 addresses",
+        HASH_FULL => "the set is full (maxelem): fill a larger one and swap",
+        4353 => "the entry is not possible in this set",
+        4354 | 4355 => "the protocol is not possible in this set",
+        own if own > FIRST_OWN => return format!("ipset error {own}"),
+        system => return io::Error::from_raw_os_error(system).to_string(),
+    };
+    format!("{meaning} (error {errno})")
+}

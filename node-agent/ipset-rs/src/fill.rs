@@ -1,0 +1,190 @@
+//! Adding and deleting many entries: which entries go into which message, and which failed.
+//!
+//! Invariant: an entry gets exactly one result. Of a message whose entry *k* failed, the entries
+//! before *k* were applied and those behind it were not, so these are sent again.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::entry::Entry;
+use crate::error::{Error, WRONG_PROTOCOL};
+use crate::kind::SetName;
+use crate::request::Request;
+
+/// 200 of the largest entries are 15 kB.
+const ENTRIES_PER_MESSAGE: usize = 200;
+
+/// Errors bring the message back, so all of them must fit into the receive buffer.
+const MESSAGES_PER_SEND: usize = 4;
+
+/// How many messages of one entry go into one send.
+const SINGLES_PER_SEND: usize = 64;
+
+/// What the kernel said to one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) errno: i32,
+    /// Which entry of the message, counted from 1.
+    pub(crate) line: Option<u32>,
+}
+
+/// Add or delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Add,
+    Delete,
+}
+
+impl Direction {
+    pub(crate) fn request(self, name: &SetName, entries: &[Entry]) -> Request {
+        match self {
+            Self::Add => Request::Add(name.clone(), entries.to_vec()),
+            Self::Delete => Request::Delete(name.clone(), entries.to_vec()),
+        }
+    }
+}
+
+/// A message to be sent: which of the entries are in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Piece {
+    entries: Range<usize>,
+    /// A rest behind a failed entry. If that fails, too, its rest goes one by one, so that a set
+    /// that refuses everything costs one message an entry and not the square of it.
+    rest: bool,
+}
+
+/// The work that is left and the results so far.
+pub(crate) struct Fill<'a> {
+    name: &'a SetName,
+    direction: Direction,
+    entries: &'a [Entry],
+    pieces: VecDeque<Piece>,
+    results: Vec<Result<(), Error>>,
+}
+
+impl<'a> Fill<'a> {
+    pub(crate) fn new(name: &'a SetName, direction: Direction, entries: &'a [Entry]) -> Self {
+        let mut pieces = VecDeque::new();
+        let mut start = 0;
+        for chunk in entries.chunks(ENTRIES_PER_MESSAGE) {
+            let end = chunk.len().saturating_add(start);
+            pieces.push_back(Piece {
+                entries: start..end,
+                rest: false,
+            });
+            start = end;
+        }
+        let results = entries.iter().map(|_| Ok(())).collect();
+        Self {
+            name,
+            direction,
+            entries,
+            pieces,
+            results,
+        }
+    }
+
+    /// The messages of the next send; empty when all is done.
+    pub(crate) fn next_send(&self) -> Vec<Request> {
+        let mut size = 0_usize;
+        let budget = MESSAGES_PER_SEND.saturating_mul(ENTRIES_PER_MESSAGE);
+        self.pieces
+            .iter()
+            .take(SINGLES_PER_SEND)
+            .take_while(|piece| {
+                size = size.saturating_add(piece.entries.len());
+                size <= budget
+            })
+            .map(|piece| {
+                let entries = self.entries.get(piece.entries.clone()).unwrap_or_default();
+                self.direction.request(self.name, entries)
+            })
+            .collect()
+    }
+
+    /// Takes the kernel's answers to the messages of [`Fill::next_send`], in their order.
+    pub(crate) fn answered(&mut self, answers: &[Result<Option<Failure>, Error>]) {
+        for answer in answers {
+            let Some(piece) = self.pieces.pop_front() else {
+                return;
+            };
+            match answer {
+                Ok(None) => {}
+                Ok(Some(failure)) => self.failed(&piece, *failure),
+                Err(error) => self.fail_all(piece.entries, |_| error.clone()),
+            }
+        }
+    }
+
+    /// Gives every entry that is left the same error.
+    pub(crate) fn give_up(&mut self, error: &Error) {
+        while let Some(piece) = self.pieces.pop_front() {
+            self.fail_all(piece.entries, |_| error.clone());
+        }
+    }
+
+    pub(crate) fn finish(self) -> Vec<Result<(), Error>> {
+        self.results
+    }
+
+    fn failed(&mut self, piece: &Piece, failure: Failure) {
+        let Range { start, end } = piece.entries;
+        let line = failure.line.and_then(|line| usize::try_from(line).ok());
+        // Line numbers count from 1: line k is the entry before `start + k`.
+        let behind = line
+            .map(|line| start.saturating_add(line))
+            .filter(|index| *index <= end);
+        let errno = failure.errno;
+        match behind {
+            Some(behind) => {
+                self.fail_one(behind.saturating_sub(1), errno);
+                self.again(behind..end, piece.rest);
+            }
+            // The kernel refused a message for its form without saying which entry it was.
+            None if errno == WRONG_PROTOCOL && piece.entries.len() > 1 => {
+                self.again(start..end, true);
+            }
+            None => {
+                for index in start..end {
+                    self.fail_one(index, errno);
+                }
+            }
+        }
+    }
+
+    fn again(&mut self, entries: Range<usize>, one_by_one: bool) {
+        if entries.is_empty() {
+            return;
+        }
+        if one_by_one {
+            for index in entries {
+                let entries = index..index.saturating_add(1);
+                self.pieces.push_back(Piece {
+                    entries,
+                    rest: true,
+                });
+            }
+        } else {
+            self.pieces.push_back(Piece {
+                entries,
+                rest: true,
+            });
+        }
+    }
+
+    fn fail_one(&mut self, index: usize, errno: i32) {
+        if let (Some(entry), Some(result)) = (self.entries.get(index), self.results.get_mut(index))
+        {
+            let request = Box::new(self.direction.request(self.name, &[*entry]));
+            *result = Err(Error::Kernel { errno, request });
+        }
+    }
+
+    fn fail_all(&mut self, entries: Range<usize>, error: impl Fn(usize) -> Error) {
+        for index in entries {
+            if let Some(result) = self.results.get_mut(index) {
+                *result = Err(error(index));
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What the kernel answers: versions, revisions, sets in parts.
+
+use netlink_packet_core::{DecodeError, DefaultNla, Nla, Parseable, parse_u8, parse_u32_be};
+
+use crate::attribute::{self, EncodeError};
+use crate::entry::Entry;
+use crate::kind::{Family, SetType};
+use crate::message::{Envelope, RawMessage};
+use crate::request::{
+    ATTR_ADT, ATTR_DATA, ATTR_FAMILY, ATTR_HASHSIZE, ATTR_MAXELEM, ATTR_MIN, ATTR_PROTOCOL,
+    ATTR_REVISION, ATTR_SETNAME, ATTR_TYPENAME, CMD_LIST, CMD_PROTOCOL, CMD_TYPE, Revisions,
+};
+
+const ELEMENTS: u16 = 24;
+const REFERENCES: u16 = 25;
+const MEMSIZE: u16 = 26;
+
+/// What a set is, without its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Header {
+    /// Its name.
+    pub name: String,
+    /// Its type as the kernel names it; this crate need not know it.
+    pub type_name: String,
+    /// Its family; `None` for types without one and when only names were asked for.
+    pub family: Option<Family>,
+    /// Revision of the type.
+    pub revision: u8,
+    /// Buckets (hash types).
+    pub hash_size: u32,
+    /// Most entries (hash types).
+    pub max_elements: u32,
+    /// How many rules and sets use it; a set in use cannot be destroyed.
+    pub references: u32,
+    /// How many entries it has; 0 on kernels before 4.9, which do not say.
+    pub elements: u32,
+    /// Bytes in the kernel's memory.
+    pub memory_bytes: u32,
+    /// Attributes this crate does not know.
+    pub other: Vec<DefaultNla>,
+}
+
+impl Header {
+    /// Its type, if this crate knows it.
+    #[must_use]
+    pub fn set_type(&self) -> Option<SetType> {
+        SetType::from_name(&self.type_name)
+    }
+}
+
+/// A set or a part of it: a large one comes in several messages, of which the first has the header.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SetPart {
+    /// Name of the set.
+    pub name: String,
+    /// Its header.
+    pub header: Option<Header>,
+    /// Entries.
+    pub entries: Vec<Entry>,
+    /// Entries this crate has no type for, as they came.
+    pub other_entries: Vec<DefaultNla>,
+}
+
+/// An answer of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// Oldest and newest protocol version.
+    Protocol(Revisions),
+    /// Oldest and newest revision of a type.
+    Type(Revisions),
+    /// A set or a part of it.
+    Set(SetPart),
+}
+
+impl Reply {
+    /// Reads an answer that is neither an acknowledgement nor the end of a dump.
+    ///
+    /// # Errors
+    /// The message is cut short, or its command is not one of these.
+    pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
+        let (command, attributes) = message.split()?;
+        match command {
+            CMD_PROTOCOL => parse_range(attributes, ATTR_PROTOCOL).map(Self::Protocol),
+            CMD_TYPE => parse_range(attributes, ATTR_REVISION).map(Self::Type),
+            CMD_LIST => parse_set(attributes).map(Self::Set),
+            other => Err(DecodeError::from(format!(
+                "ipset answer {other} is not known"
+            ))),
+        }
+    }
+
+    /// Appends the whole netlink message as a kernel would send it. For fake kernels and tests.
+    ///
+    /// # Errors
+    /// There are more entries than fit into one message; `buffer` is then as before.
+    pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let command = match self {
+            Self::Protocol(_) => CMD_PROTOCOL,
+            Self::Type(_) => CMD_TYPE,
+            Self::Set(_) => CMD_LIST,
+        };
+        envelope.put(buffer, command, 0, |payload| match self {
+            Self::Protocol(range) => {
+                attribute::put(payload, ATTR_PROTOCOL, &[range.max])?;
+                attribute::put(payload, ATTR_MIN, &[range.min])
+            }
+            Self::Type(range) => {
+                attribute::put(payload, ATTR_PROTOCOL, &[envelope.protocol])?;
+                attribute::put(payload, ATTR_REVISION, &[range.max])?;
+                attribute::put(payload, ATTR_MIN, &[range.min])
+            }
+            Self::Set(part) => {
+                attribute::put(payload, ATTR_PROTOCOL, &[envelope.protocol])?;
+                put_set(payload, part)
+            }
+        })
+    }
+}
+
+fn parse_range(attributes: &[u8], max_kind: u16) -> Result<Revisions, DecodeError> {
+    let mut max = None;
+    let mut min = None;
+    for item in attribute::attributes(attributes) {
+        let item = item?;
+        match item.kind() {
+            kind if kind == max_kind => max = Some(parse_u8(item.value())?),
+            ATTR_MIN => min = Some(parse_u8(item.value())?),
+            _ => {}
+        }
+    }
+    let max = max.ok_or("answer without a version")?;
+    Ok(Revisions {
+        min: min.unwrap_or(max),
+        max,
+    })
+}
+
+fn parse_set(attributes: &[u8]) -> Result<SetPart, DecodeError> {
+    let mut part = SetPart::default();
+    let mut header = Header::default();
+    let mut has_header = false;
+    for item in attribute::attributes(attributes) {
+        let item = item?;
+        let value = item.value();
+        match item.kind() {
+            ATTR_SETNAME => part.name = attribute::text(value),
+            ATTR_TYPENAME => {
+                header.type_name = attribute::text(value);
+                has_header = true;
+            }
+            ATTR_FAMILY => header.family = Family::from_number(parse_u8(value)?),
+            ATTR_REVISION => header.revision = parse_u8(value)?,
+            ATTR_DATA => parse_header(value, &mut header)?,
+            ATTR_ADT => parse_entries(value, &mut part)?,
+            _ => {}
+        }
+    }
+    if part.name.is_empty() {
+        return Err(DecodeError::from("set without a name"));
+    }
+    if has_header {
+        header.name.clone_from(&part.name);
+        part.header = Some(header);
+    }
+    Ok(part)
+}
+
+fn parse_header(value: &[u8], header: &mut Header) -> Result<(), DecodeError> {
+    for item in attribute::attributes(value) {
+        let item = item?;
+        let value = item.value();
+        match item.kind() {
+            ATTR_HASHSIZE => header.hash_size = parse_u32_be(value)?,
+            ATTR_MAXELEM => header.max_elements = parse_u32_be(value)?,
+            ELEMENTS => header.elements = parse_u32_be(value)?,
+            REFERENCES => header.references = parse_u32_be(value)?,
+            MEMSIZE => header.memory_bytes = parse_u32_be(value)?,
+            _ => header.other.push(DefaultNla::parse(&item)?),
+        }
+    }
+    Ok(())
+}
+
+fn parse_entries(value: &[u8], part: &mut SetPart) -> Result<(), DecodeError> {
+    for item in attribute::attributes(value) {
+        let item = item?;
+        match Entry::parse(item.value())? {
+            Some(entry) => part.entries.push(entry),
+            None => part.other_entries.push(DefaultNla::parse(&item)?),
+        }
+    }
+    Ok(())
+}
+
+fn put_set(buffer: &mut Vec<u8>, part: &SetPart) -> Result<(), EncodeError> {
+    attribute::put_text(buffer, ATTR_SETNAME, &part.name)?;
+    if let Some(header) = &part.header {
+        attribute::put_text(buffer, ATTR_TYPENAME, &header.type_name)?;
+        attribute::put(
+            buffer,
+            ATTR_FAMILY,
+            &[header.family.map_or(0, Family::number)],
+        )?;
+        attribute::put(buffer, ATTR_REVISION, &[header.revision])?;
+        attribute::put_nested(buffer, ATTR_DATA, |b| {
+            attribute::put_u32(b, ATTR_HASHSIZE, header.hash_size)?;
+            attribute::put_u32(b, ATTR_MAXELEM, header.max_elements)?;
+            attribute::put_u32(b, REFERENCES, header.references)?;
+            attribute::put_u32(b, MEMSIZE, header.memory_bytes)?;
+            put_kept(b, &header.other)?;
+            attribute::put_u32(b, ELEMENTS, header.elements)
+        })?;
+    }
+    if part.entries.is_empty() && part.other_entries.is_empty() {
+        return Ok(());
+    }
+    attribute::put_nested(buffer, ATTR_ADT, |list| {
+        for entry in &part.entries {
+            attribute::put_nested(list, ATTR_DATA, |b| entry.put(b))?;
+        }
+        put_kept(list, &part.other_entries)
+    })
+}
+
+fn put_kept(buffer: &mut Vec<u8>, kept: &[DefaultNla]) -> Result<(), EncodeError> {
+    for attribute in kept {
+        let mut value = vec![0; attribute.value_len()];
+        attribute.emit_value(&mut value);
+        attribute::put(buffer, attribute.kind(), &value)?;
+    }
+    Ok(())
+}

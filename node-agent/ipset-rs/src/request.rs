@@ -1,0 +1,386 @@
+//! Requests to the kernel (`IPSET_CMD_*`).
+
+use std::fmt;
+
+use netlink_packet_core::{
+    DecodeError, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, parse_u8, parse_u32_be,
+};
+
+use crate::attribute::{self, EncodeError};
+use crate::entry::{Entry, LINENO};
+use crate::kind::{Family, SetName, SetType};
+use crate::message::{Envelope, RawMessage};
+
+pub(crate) const CMD_PROTOCOL: u8 = 1;
+const CMD_CREATE: u8 = 2;
+const CMD_DESTROY: u8 = 3;
+const CMD_SWAP: u8 = 6;
+pub(crate) const CMD_LIST: u8 = 7;
+const CMD_ADD: u8 = 9;
+const CMD_DEL: u8 = 10;
+pub(crate) const CMD_TYPE: u8 = 13;
+
+pub(crate) const ATTR_PROTOCOL: u16 = 1;
+pub(crate) const ATTR_SETNAME: u16 = 2;
+/// Type of a set, or the second name of a swap.
+pub(crate) const ATTR_TYPENAME: u16 = 3;
+pub(crate) const ATTR_REVISION: u16 = 4;
+pub(crate) const ATTR_FAMILY: u16 = 5;
+const ATTR_FLAGS: u16 = 6;
+pub(crate) const ATTR_DATA: u16 = 7;
+pub(crate) const ATTR_ADT: u16 = 8;
+/// Lowest protocol version or type revision.
+pub(crate) const ATTR_MIN: u16 = 10;
+pub(crate) const ATTR_HASHSIZE: u16 = 18;
+pub(crate) const ATTR_MAXELEM: u16 = 19;
+
+const FLAG_LIST_SETNAME: u32 = 2;
+const FLAG_LIST_HEADER: u32 = 4;
+
+/// Sizes of a new set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Buckets to begin with; the kernel rounds up to a power of two and grows them by itself.
+    pub hash_size: u32,
+    /// Most entries; adding more fails.
+    pub max_elements: u32,
+}
+
+impl Default for CreateOptions {
+    /// The defaults of the ipset program: 1024 buckets, 65,536 entries.
+    fn default() -> Self {
+        Self {
+            hash_size: 1024,
+            max_elements: 65536,
+        }
+    }
+}
+
+/// Revisions of a set type that a kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revisions {
+    /// Oldest.
+    pub min: u8,
+    /// Newest.
+    pub max: u8,
+}
+
+/// How much of sets a list shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Their names.
+    Names,
+    /// Names, types and sizes.
+    Headers,
+    /// Everything.
+    Entries,
+}
+
+/// A request to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// Which protocol versions it speaks.
+    Protocol,
+    /// Which revisions of a set type it has.
+    Type {
+        /// The type.
+        set_type: SetType,
+        /// For sets of this family.
+        family: Family,
+    },
+    /// Creates a set; fails with `EEXIST` if the name is taken.
+    Create {
+        /// Its name.
+        name: SetName,
+        /// Its type.
+        set_type: SetType,
+        /// Revision of the type.
+        revision: u8,
+        /// Its family.
+        family: Family,
+        /// Its sizes.
+        options: CreateOptions,
+    },
+    /// Destroys a set; fails if a rule uses it.
+    Destroy(SetName),
+    /// Exchanges the names of two sets of one type; rules follow the name.
+    Swap(SetName, SetName),
+    /// Lists one set or all.
+    List {
+        /// The set, or all.
+        name: Option<SetName>,
+        /// How much of it.
+        detail: Detail,
+    },
+    /// Adds entries; those that are there already are fine.
+    Add(SetName, Vec<Entry>),
+    /// Deletes entries; those that are not there are fine.
+    Delete(SetName, Vec<Entry>),
+}
+
+impl Request {
+    fn command(&self) -> u8 {
+        match self {
+            Self::Protocol => CMD_PROTOCOL,
+            Self::Type { .. } => CMD_TYPE,
+            Self::Create { .. } => CMD_CREATE,
+            Self::Destroy(_) => CMD_DESTROY,
+            Self::Swap(..) => CMD_SWAP,
+            Self::List { .. } => CMD_LIST,
+            Self::Add(..) => CMD_ADD,
+            Self::Delete(..) => CMD_DEL,
+        }
+    }
+
+    fn flags(&self) -> u16 {
+        match self {
+            Self::Create { .. } => NLM_F_CREATE | NLM_F_EXCL,
+            Self::List { .. } => NLM_F_DUMP,
+            // Without NLM_F_EXCL: an entry that is there, or gone, already is no error.
+            _ => 0,
+        }
+    }
+
+    /// Appends the whole netlink message to `buffer`.
+    ///
+    /// # Errors
+    /// There are more entries than fit into one message; `buffer` is then as before.
+    pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        envelope.put(buffer, self.command(), self.flags(), |payload| {
+            attribute::put(payload, ATTR_PROTOCOL, &[envelope.protocol])?;
+            self.put_attributes(payload)
+        })
+    }
+
+    fn put_attributes(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Protocol => Ok(()),
+            Self::Type { set_type, family } => {
+                attribute::put_text(buffer, ATTR_TYPENAME, set_type.name())?;
+                attribute::put(buffer, ATTR_FAMILY, &[family.number()])
+            }
+            Self::Create {
+                name,
+                set_type,
+                revision,
+                family,
+                options,
+            } => {
+                attribute::put_text(buffer, ATTR_SETNAME, name.as_str())?;
+                attribute::put_text(buffer, ATTR_TYPENAME, set_type.name())?;
+                attribute::put(buffer, ATTR_REVISION, &[*revision])?;
+                attribute::put(buffer, ATTR_FAMILY, &[family.number()])?;
+                attribute::put_nested(buffer, ATTR_DATA, |b| {
+                    attribute::put_u32(b, ATTR_HASHSIZE, options.hash_size)?;
+                    attribute::put_u32(b, ATTR_MAXELEM, options.max_elements)
+                })
+            }
+            Self::Destroy(name) => attribute::put_text(buffer, ATTR_SETNAME, name.as_str()),
+            Self::Swap(from, to) => {
+                attribute::put_text(buffer, ATTR_SETNAME, from.as_str())?;
+                attribute::put_text(buffer, ATTR_TYPENAME, to.as_str())
+            }
+            Self::List { name, detail } => {
+                if let Some(name) = name {
+                    attribute::put_text(buffer, ATTR_SETNAME, name.as_str())?;
+                }
+                match detail {
+                    Detail::Names => attribute::put_u32(buffer, ATTR_FLAGS, FLAG_LIST_SETNAME),
+                    Detail::Headers => attribute::put_u32(buffer, ATTR_FLAGS, FLAG_LIST_HEADER),
+                    Detail::Entries => Ok(()),
+                }
+            }
+            Self::Add(name, entries) | Self::Delete(name, entries) => {
+                put_entries(buffer, name, entries)
+            }
+        }
+    }
+
+    /// Reads a request; what a fake kernel or a capture needs.
+    ///
+    /// # Errors
+    /// The message is cut short, its command is not one of these, a part is missing, or an entry
+    /// is of a kind this crate does not have.
+    pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
+        let (command, attributes) = message.split()?;
+        let parts = Parts::parse(attributes)?;
+        Ok(match command {
+            CMD_PROTOCOL => Self::Protocol,
+            CMD_TYPE => Self::Type {
+                set_type: parts.set_type()?,
+                family: parts.family()?,
+            },
+            CMD_CREATE => Self::Create {
+                name: parts.name()?,
+                set_type: parts.set_type()?,
+                revision: parts.revision.ok_or("set without revision")?,
+                family: parts.family()?,
+                options: parts.options,
+            },
+            CMD_DESTROY => Self::Destroy(parts.name()?),
+            CMD_SWAP => {
+                let second = parts.second.as_deref().ok_or("swap without second name")?;
+                Self::Swap(parts.name()?, SetName::parse(second.as_bytes())?)
+            }
+            CMD_LIST => Self::List {
+                detail: parts.detail(),
+                name: parts.name,
+            },
+            CMD_ADD => Self::Add(parts.name()?, parts.entries),
+            CMD_DEL => Self::Delete(parts.name()?, parts.entries),
+            other => {
+                return Err(DecodeError::from(format!(
+                    "ipset command {other} is not known"
+                )));
+            }
+        })
+    }
+}
+
+/// The form that carries many entries. Each has a line number, counted from 1, and the message has
+/// one for the kernel to overwrite: that is how it says which entry failed.
+fn put_entries(buffer: &mut Vec<u8>, name: &SetName, entries: &[Entry]) -> Result<(), EncodeError> {
+    attribute::put_text(buffer, ATTR_SETNAME, name.as_str())?;
+    attribute::put(buffer, LINENO, &0_u32.to_ne_bytes())?;
+    attribute::put_nested(buffer, ATTR_ADT, |list| {
+        for (line, entry) in (1_u32..).zip(entries) {
+            attribute::put_nested(list, ATTR_DATA, |b| {
+                entry.put(b)?;
+                attribute::put(b, LINENO, &line.to_ne_bytes())
+            })?;
+        }
+        Ok(())
+    })
+}
+
+/// The attributes of a request, as they are met one by one.
+struct Parts {
+    name: Option<SetName>,
+    second: Option<String>,
+    revision: Option<u8>,
+    family: Option<u8>,
+    flags: u32,
+    options: CreateOptions,
+    entries: Vec<Entry>,
+}
+
+impl Parts {
+    fn parse(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let mut parts = Self {
+            name: None,
+            second: None,
+            revision: None,
+            family: None,
+            flags: 0,
+            options: CreateOptions::default(),
+            entries: Vec::new(),
+        };
+        for item in attribute::attributes(attributes) {
+            let item = item?;
+            let value = item.value();
+            match item.kind() {
+                ATTR_SETNAME => parts.name = Some(SetName::parse(value)?),
+                ATTR_TYPENAME => parts.second = Some(attribute::text(value)),
+                ATTR_REVISION => parts.revision = Some(parse_u8(value)?),
+                ATTR_FAMILY => parts.family = Some(parse_u8(value)?),
+                ATTR_FLAGS => parts.flags = parse_u32_be(value)?,
+                ATTR_DATA => parts.take_data(value)?,
+                ATTR_ADT => {
+                    for entry in attribute::attributes(value) {
+                        parts.take_entry(entry?.value())?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Sizes of a new set, or a single entry.
+    fn take_data(&mut self, value: &[u8]) -> Result<(), DecodeError> {
+        let mut is_entry = false;
+        for item in attribute::attributes(value) {
+            let item = item?;
+            match item.kind() {
+                ATTR_HASHSIZE => self.options.hash_size = parse_u32_be(item.value())?,
+                ATTR_MAXELEM => self.options.max_elements = parse_u32_be(item.value())?,
+                crate::entry::IP => is_entry = true,
+                _ => {}
+            }
+        }
+        if is_entry {
+            self.take_entry(value)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn take_entry(&mut self, value: &[u8]) -> Result<(), DecodeError> {
+        let entry = Entry::parse(value)?.ok_or("entry of a kind that is not known")?;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn name(&self) -> Result<SetName, DecodeError> {
+        Ok(self
+            .name
+            .clone()
+            .ok_or("request without the name of a set")?)
+    }
+
+    fn set_type(&self) -> Result<SetType, DecodeError> {
+        let name = self.second.as_deref().ok_or("request without set type")?;
+        SetType::from_name(name)
+            .ok_or_else(|| DecodeError::from(format!("set type {name} is not known")))
+    }
+
+    fn family(&self) -> Result<Family, DecodeError> {
+        Ok(self
+            .family
+            .and_then(Family::from_number)
+            .ok_or("request without family")?)
+    }
+
+    fn detail(&self) -> Detail {
+        if self.flags & FLAG_LIST_SETNAME != 0 {
+            Detail::Names
+        } else if self.flags & FLAG_LIST_HEADER != 0 {
+            Detail::Headers
+        } else {
+            Detail::Entries
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol => f.write_str("ask for the protocol version"),
+            Self::Type { set_type, family } => write!(f, "ask for type {set_type} {family}"),
+            Self::Create {
+                name,
+                set_type,
+                family,
+                ..
+            } => {
+                write!(f, "create set {name} {set_type} {family}")
+            }
+            Self::Destroy(name) => write!(f, "destroy set {name}"),
+            Self::Swap(from, to) => write!(f, "swap sets {from} and {to}"),
+            Self::List {
+                name: Some(name), ..
+            } => write!(f, "list set {name}"),
+            Self::List { name: None, .. } => f.write_str("list sets"),
+            Self::Add(name, entries) => write!(f, "add {} to set {name}", summary(entries)),
+            Self::Delete(name, entries) => write!(f, "delete {} from set {name}", summary(entries)),
+        }
+    }
+}
+
+fn summary(entries: &[Entry]) -> String {
+    match entries {
+        [entry] => entry.to_string(),
+        _ => format!("{} entries", entries.len()),
+    }
+}

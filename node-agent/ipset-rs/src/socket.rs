@@ -1,0 +1,389 @@
+//! The blocking socket: create, destroy, swap, list, and batches of entries.
+//!
+//! Invariant: the last message of a send is acknowledged, the fence. The kernel handles messages in
+//! order and answers within the send call, so once the fence is answered every message before it
+//! without an error has succeeded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use netlink_packet_core::{DecodeError, DefaultNla, NLM_F_DUMP_INTR};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+
+use crate::PROTOCOL_VERSION;
+use crate::channel::{Channel, Counters, Received};
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::fill::{Direction, Failure, Fill};
+use crate::kind::{Family, SetName, SetType};
+use crate::message::{Envelope, error_code, failed_line, messages};
+use crate::reply::{Header, Reply, SetPart};
+use crate::request::{CreateOptions, Detail, Request, Revisions};
+
+const DUMP_ATTEMPTS: u32 = 5;
+const EINVAL: i32 = 22;
+const EPROTONOSUPPORT: i32 = 93;
+
+/// A set as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Set {
+    /// What it is.
+    pub header: Header,
+    /// Its entries in the kernel's order.
+    pub entries: Vec<Entry>,
+    /// Entries this crate has no type for (another type of set, an exception), as they came.
+    pub other_entries: Vec<DefaultNla>,
+}
+
+/// A blocking socket to the IP sets of one network namespace.
+pub struct Socket {
+    channel: Channel,
+    protocol: u8,
+    revisions: HashMap<(SetType, Family), Revisions>,
+}
+
+impl Socket {
+    /// Opens a socket in the network namespace of the calling thread and agrees on a version.
+    ///
+    /// # Errors
+    /// [`Error::NoIpset`] if the kernel has no IP sets; [`Error::Kernel`] with `is_not_permitted`
+    /// without `CAP_NET_ADMIN`; [`Error::Io`] if there is no socket to be had.
+    pub fn open() -> Result<Self, Error> {
+        let channel = Channel::open(NETLINK_NETFILTER).map_err(|error| match error.errno() {
+            Some(EPROTONOSUPPORT) => Error::NoIpset,
+            _ => error,
+        })?;
+        let mut socket = Self {
+            channel,
+            protocol: PROTOCOL_VERSION,
+            revisions: HashMap::new(),
+        };
+        let replies = socket
+            .ask(&Request::Protocol)
+            .map_err(|error| match error.errno() {
+                // nfnetlink's answer to a subsystem it does not have.
+                Some(EINVAL) => Error::NoIpset,
+                _ => error,
+            })?;
+        let spoken = replies
+            .iter()
+            .find_map(|reply| {
+                if let Reply::Protocol(range) = reply {
+                    Some(*range)
+                } else {
+                    None
+                }
+            })
+            .ok_or_else(|| unreadable("no version in the answer".into()))?;
+        if spoken.min > PROTOCOL_VERSION {
+            return Err(Error::ProtocolTooNew { min: spoken.min });
+        }
+        socket.protocol = spoken.max.min(PROTOCOL_VERSION);
+        Ok(socket)
+    }
+
+    /// Creates a set with the newest revision of its type that the kernel has.
+    ///
+    /// # Errors
+    /// `is_exists` if the name is taken (whatever the type); [`Error::Name`] for an impossible
+    /// name; `is_unsupported` if the kernel does not have the type.
+    pub fn create(
+        &mut self,
+        name: &str,
+        set_type: SetType,
+        family: Family,
+        options: &CreateOptions,
+    ) -> Result<(), Error> {
+        let name = SetName::new(name)?;
+        let revision = self.revisions(set_type, family)?.max;
+        let options = *options;
+        self.ask(&Request::Create {
+            name,
+            set_type,
+            revision,
+            family,
+            options,
+        })
+        .map(drop)
+    }
+
+    /// Which revisions of a type the kernel has; asked once for each type and family.
+    ///
+    /// # Errors
+    /// `is_unsupported` if the kernel does not have the type.
+    pub fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Revisions, Error> {
+        if let Some(known) = self.revisions.get(&(set_type, family)) {
+            return Ok(*known);
+        }
+        let replies = self.ask(&Request::Type { set_type, family })?;
+        let range = replies
+            .iter()
+            .find_map(|reply| {
+                if let Reply::Type(range) = reply {
+                    Some(*range)
+                } else {
+                    None
+                }
+            })
+            .ok_or_else(|| unreadable("no revision in the answer".into()))?;
+        self.revisions.insert((set_type, family), range);
+        Ok(range)
+    }
+
+    /// Destroys a set.
+    ///
+    /// # Errors
+    /// `is_not_found` if there is none; `is_in_use` if a rule or another set uses it.
+    pub fn destroy(&mut self, name: &str) -> Result<(), Error> {
+        self.ask(&Request::Destroy(SetName::new(name)?)).map(drop)
+    }
+
+    /// Exchanges the names of two sets of one type at once: rules then use the other's entries.
+    ///
+    /// # Errors
+    /// `is_not_found` if one is not there; [`Error::Kernel`] if their types differ.
+    pub fn swap(&mut self, from: &str, to: &str) -> Result<(), Error> {
+        let request = Request::Swap(SetName::new(from)?, SetName::new(to)?);
+        self.ask(&request).map(drop)
+    }
+
+    /// The names of all sets.
+    ///
+    /// # Errors
+    /// The kernel refused, the socket failed, or the list changed each time it was read.
+    pub fn names(&mut self) -> Result<Vec<String>, Error> {
+        let parts = self.ask_for_sets(&Request::List {
+            name: None,
+            detail: Detail::Names,
+        })?;
+        Ok(parts.into_iter().map(|part| part.name).collect())
+    }
+
+    /// What all sets are, those of others and of unknown types included.
+    ///
+    /// # Errors
+    /// As [`Socket::names`].
+    pub fn headers(&mut self) -> Result<Vec<Header>, Error> {
+        let parts = self.ask_for_sets(&Request::List {
+            name: None,
+            detail: Detail::Headers,
+        })?;
+        Ok(parts.into_iter().filter_map(|part| part.header).collect())
+    }
+
+    /// A set with its entries; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`Socket::names`].
+    pub fn list(&mut self, name: &str) -> Result<Option<Set>, Error> {
+        let name = SetName::new(name)?;
+        let request = Request::List {
+            name: Some(name),
+            detail: Detail::Entries,
+        };
+        let parts = match self.ask_for_sets(&request) {
+            Ok(parts) => parts,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut set = Set::default();
+        for mut part in parts {
+            if let Some(header) = part.header {
+                set.header = header;
+            }
+            set.entries.append(&mut part.entries);
+            set.other_entries.append(&mut part.other_entries);
+        }
+        Ok(Some(set))
+    }
+
+    /// Adds entries, hundreds in a message; returns one result for each. Those that are there
+    /// already succeed, and a failed one does not stop the others.
+    pub fn add(&mut self, name: &str, entries: &[Entry]) -> Vec<Result<(), Error>> {
+        self.fill(name, Direction::Add, entries)
+    }
+
+    /// Deletes entries as [`Socket::add`] adds them; those that are not there succeed.
+    pub fn delete(&mut self, name: &str, entries: &[Entry]) -> Vec<Result<(), Error>> {
+        self.fill(name, Direction::Delete, entries)
+    }
+
+    /// What went over this socket since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.channel.counters()
+    }
+
+    fn fill(
+        &mut self,
+        name: &str,
+        direction: Direction,
+        entries: &[Entry],
+    ) -> Vec<Result<(), Error>> {
+        let name = match SetName::new(name) {
+            Ok(name) => name,
+            Err(error) => return entries.iter().map(|_| Err(error.clone().into())).collect(),
+        };
+        let mut fill = Fill::new(&name, direction, entries);
+        loop {
+            let requests = fill.next_send();
+            if requests.is_empty() {
+                return fill.finish();
+            }
+            match self.exchange(&requests) {
+                Ok(answers) => fill.answered(&answers),
+                Err(error) => fill.give_up(&error),
+            }
+        }
+    }
+
+    /// Sends requests at once, the last one acknowledged, and returns what the kernel said to each.
+    fn exchange(
+        &mut self,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Option<Failure>, Error>>, Error> {
+        let mut bytes = Vec::new();
+        let mut sequences = Vec::with_capacity(requests.len());
+        let last = requests.len().saturating_sub(1);
+        for (index, request) in requests.iter().enumerate() {
+            let envelope = self.envelope(index == last);
+            sequences.push(envelope.sequence);
+            request
+                .encode(envelope, &mut bytes)
+                .map_err(|source| Error::Encode {
+                    request: Box::new(request.clone()),
+                    source,
+                })?;
+        }
+        self.channel.send(&bytes, requests.len())?;
+        let fence = sequences.last().copied().unwrap_or_default();
+        let (failures, lost) = self.collect_failures(fence)?;
+        Ok(sequences
+            .iter()
+            .map(|sequence| match failures.get(sequence) {
+                Some(failure) if failure.errno == 0 => Ok(None),
+                Some(failure) => Ok(Some(*failure)),
+                None if lost => Err(Error::AnswerLost),
+                None => Ok(None),
+            })
+            .collect())
+    }
+
+    /// Reads answers until the fence is answered; true if some were lost.
+    fn collect_failures(&mut self, fence: u32) -> Result<(HashMap<u32, Failure>, bool), Error> {
+        let mut failures = HashMap::new();
+        let mut lost = false;
+        loop {
+            let datagram = match self.channel.receive(!lost)? {
+                Received::Datagram(datagram) => datagram,
+                Received::Overrun => {
+                    // What is still queued can be read; the rest is gone, the fence perhaps, too.
+                    lost = true;
+                    continue;
+                }
+                Received::Nothing => return Ok((failures, lost)),
+            };
+            for message in messages(datagram) {
+                let message = message.map_err(unreadable)?;
+                if let Some(errno) = error_code(&message) {
+                    let failure = Failure {
+                        errno,
+                        line: failed_line(&message),
+                    };
+                    failures.insert(message.header.sequence_number, failure);
+                }
+            }
+            if failures.contains_key(&fence) {
+                return Ok((failures, lost));
+            }
+        }
+    }
+
+    fn envelope(&mut self, acknowledge: bool) -> Envelope {
+        let sequence = self.channel.next_sequence();
+        Envelope {
+            sequence,
+            protocol: self.protocol,
+            acknowledge,
+        }
+    }
+
+    fn ask_for_sets(&mut self, request: &Request) -> Result<Vec<SetPart>, Error> {
+        let replies = self.ask(request)?;
+        Ok(replies
+            .into_iter()
+            .filter_map(|reply| {
+                if let Reply::Set(part) = reply {
+                    Some(part)
+                } else {
+                    None
+                }
+            })
+            .collect())
+    }
+
+    /// Asks and collects the answers; repeats when a list changed meanwhile.
+    fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Error> {
+        for _ in 0..DUMP_ATTEMPTS {
+            if let Some(replies) = self.ask_once(request)? {
+                return Ok(replies);
+            }
+        }
+        Err(Error::Interrupted {
+            request: Box::new(request.clone()),
+            attempts: DUMP_ATTEMPTS,
+        })
+    }
+
+    /// `None` if the list changed while it was read.
+    fn ask_once(&mut self, request: &Request) -> Result<Option<Vec<Reply>>, Error> {
+        let boxed = || Box::new(request.clone());
+        let envelope = self.envelope(true);
+        let mut bytes = Vec::new();
+        request
+            .encode(envelope, &mut bytes)
+            .map_err(|source| Error::Encode {
+                request: boxed(),
+                source,
+            })?;
+        self.channel.send(&bytes, 1)?;
+        let mut replies = Vec::new();
+        let mut interrupted = false;
+        loop {
+            let Received::Datagram(datagram) = self.channel.receive(true)? else {
+                return Err(Error::AnswerLost);
+            };
+            for message in messages(datagram) {
+                let message = message.map_err(unreadable)?;
+                // Answers to an earlier request that was given up are skipped.
+                if message.header.sequence_number != envelope.sequence {
+                    continue;
+                }
+                interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+                match error_code(&message) {
+                    Some(0) if interrupted => return Ok(None),
+                    Some(0) => return Ok(Some(replies)),
+                    Some(errno) => {
+                        return Err(Error::Kernel {
+                            errno,
+                            request: boxed(),
+                        });
+                    }
+                    None => replies.push(Reply::decode(&message).map_err(unreadable)?),
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket")
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+fn unreadable(error: DecodeError) -> Error {
+    Error::Decode(Arc::new(error))
+}
