@@ -1,1 +1,31 @@
-//! From a plan to the desired kernel state, and from an observed state to ordered operations: pure.
+//! From a plan to the desired kernel state, and from an observed state to ordered operations:
+//! pure.
+//!
+//! `Desired` says what the kernel should hold, `Observed` what it holds, and [`diff`] lists the
+//! operations between them in phases whose order keeps traffic flowing. Nothing here opens a
+//! socket or asks a clock; [`ModelKernel`] answers operations as the real kernel would, for tests.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod desired;
+mod diff;
+mod document;
+mod model;
+mod observed;
+mod op;
+mod owned;
+mod route;
+pub mod rules;
+mod server;
+mod set;
+
+pub use desired::{Desired, DesiredSet, HealthPort};
+pub use diff::{Phase, diff};
+pub use document::DesiredDocument;
+pub use model::{ModelKernel, Refusal};
+pub use observed::{Observed, ObservedSet};
+pub use op::{Op, OpKind};
+pub use owned::Owned;
+pub use route::{HostAddress, HostNetwork, HostRoute, LocalRoute};
+pub use server::{RealServerKey, VirtualServer, VirtualServerKey, flags};
+pub use set::{SetEntry, SetId, SetKind, SetRole};

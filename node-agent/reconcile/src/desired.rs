@@ -1,0 +1,272 @@
+//! From a plan to what the kernel should hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use portolan_plan::{
+    Family, Frontend, FrontendKind, Head, HeadPort, LocalDetection, NodeEntry, NodePlan, ServiceId,
+    Settings,
+};
+
+use crate::route::{self, HostNetwork, LocalRoute};
+use crate::rules::Rules;
+use crate::{RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, flags};
+
+/// Kernel settings without which virtual servers do not work as the rules expect (S-83, S-174).
+const SYSCTLS: [(&str, &str); 4] = [
+    ("net.ipv4.ip_forward", "1"),
+    ("net.ipv4.vs.conntrack", "1"),
+    ("net.ipv4.vs.expire_nodest_conn", "1"),
+    ("net.ipv4.vs.expire_quiescent_template", "1"),
+];
+
+/// Sets are made for at least this many entries, so that they seldom have to grow.
+const LEAST_ELEMENTS: u32 = 65_536;
+
+/// What the kernel should hold for one plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// The node's name; it decides where each backend stands in its virtual server.
+    pub node: Arc<str>,
+    /// Our device.
+    pub device: Arc<str>,
+    /// Virtual servers with their real servers.
+    pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
+    /// Virtual servers that are written first.
+    pub boot_critical: BTreeSet<VirtualServerKey>,
+    /// Every one of our sets.
+    pub sets: BTreeMap<SetId, DesiredSet>,
+    /// Local routes.
+    pub routes: BTreeSet<LocalRoute>,
+    /// Rules of both families.
+    pub rules: Vec<Rules>,
+    /// Kernel settings.
+    pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
+    /// Health check ports.
+    pub health_ports: Vec<HealthPort>,
+}
+
+/// A set as it should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DesiredSet {
+    /// How many entries it has to hold at least.
+    pub max_elements: u32,
+    /// Its entries.
+    pub entries: BTreeSet<SetEntry>,
+}
+
+/// A health check port and the Service it speaks for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HealthPort {
+    /// The port.
+    pub port: u16,
+    /// The Service.
+    pub service: ServiceId,
+}
+
+impl Desired {
+    /// What the kernel should hold for this plan on a node with this network; `None` while the
+    /// plan does not say what the node is.
+    pub fn new(plan: &NodePlan, host: &HostNetwork) -> Option<Self> {
+        let node = plan.node()?;
+        let mut builder = Builder::new(node);
+        for (service, head) in plan.heads() {
+            builder.service(plan, service, head);
+        }
+        for (service, local) in plan.locals() {
+            for endpoint in &local.endpoints {
+                let (address, protocol, port) =
+                    (endpoint.address, endpoint.protocol, endpoint.port);
+                let entry = SetEntry::AddressPortSource {
+                    address,
+                    protocol,
+                    port,
+                    source: address,
+                };
+                builder.entry(SetRole::Hairpin, address, entry);
+            }
+            if let Some(health) = local.health {
+                let service = service.clone();
+                builder.desired.health_ports.push(HealthPort {
+                    port: health.port,
+                    service,
+                });
+            }
+        }
+        builder.pods(&node.pod_cidrs, &node.settings);
+        Some(builder.finish(node, host))
+    }
+}
+
+struct Builder<'a> {
+    settings: &'a Settings,
+    desired: Desired,
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(node: &'a NodeEntry) -> Self {
+        let settings = &node.settings;
+        let desired = Desired {
+            node: node.name.clone(),
+            device: settings.device.clone(),
+            virtual_servers: BTreeMap::new(),
+            boot_critical: BTreeSet::new(),
+            sets: SetId::all().map(|id| (id, DesiredSet::default())).collect(),
+            routes: BTreeSet::new(),
+            rules: Family::BOTH
+                .map(|family| Rules::new(family, settings))
+                .into(),
+            sysctls: SYSCTLS
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
+            health_ports: Vec::new(),
+        };
+        Self {
+            settings,
+            desired,
+            addresses: BTreeSet::new(),
+        }
+    }
+
+    fn service(&mut self, plan: &NodePlan, service: &ServiceId, head: &Head) {
+        for port in &head.ports {
+            for frontend in &port.frontends {
+                self.frontend(plan, service, head, port, frontend);
+            }
+        }
+    }
+
+    fn frontend(
+        &mut self,
+        plan: &NodePlan,
+        service: &ServiceId,
+        head: &Head,
+        port: &HeadPort,
+        frontend: &Frontend,
+    ) {
+        // Only cluster IPs are planned so far; another kind would need rules that do not exist.
+        let (FrontendKind::ClusterIp, Some(address)) = (frontend.kind, frontend.address) else {
+            return;
+        };
+        let key = VirtualServerKey {
+            address,
+            port: frontend.port,
+            protocol: port.protocol,
+        };
+        if self
+            .settings
+            .exclude_cidrs
+            .iter()
+            .any(|range| range.contains(&address))
+        {
+            return;
+        }
+        let backends = plan.backends(service, port, &port.internal, Family::of(address));
+        let scheduler = head.scheduler.as_ref().unwrap_or(&self.settings.scheduler);
+        let real_servers = backends
+            .iter()
+            .flat_map(|list| list.as_slice())
+            .map(|b| {
+                (
+                    RealServerKey {
+                        address: b.address,
+                        port: b.port,
+                    },
+                    b.weight.into(),
+                )
+            })
+            .collect();
+        let server = virtual_server(scheduler, port.affinity_seconds, real_servers);
+        self.desired.virtual_servers.insert(key, server);
+        if head.boot_critical {
+            self.desired.boot_critical.insert(key);
+        }
+        let entry = SetEntry::AddressPort {
+            address,
+            protocol: port.protocol,
+            port: frontend.port,
+        };
+        self.entry(SetRole::Frontend, address, entry);
+        self.entry(SetRole::ClusterIp, address, entry);
+        self.addresses.insert(address);
+    }
+
+    fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
+        let id = SetId {
+            role,
+            family: Family::of(address),
+        };
+        self.desired
+            .sets
+            .entry(id)
+            .or_default()
+            .entries
+            .insert(entry);
+    }
+
+    fn pods(&mut self, node_ranges: &[ipnet::IpNet], settings: &Settings) {
+        let ranges = match &settings.local_detection {
+            LocalDetection::NodeCidr => node_ranges,
+            LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
+            // Told by the interface, in the rules themselves.
+            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
+                return;
+            }
+        };
+        for range in ranges {
+            self.nets(SetRole::Pods, *range);
+        }
+    }
+
+    /// A range as entries: the kernel's sets cannot hold a /0, two halves say the same.
+    fn nets(&mut self, role: SetRole, range: ipnet::IpNet) {
+        let range = range.trunc();
+        let parts = if range.prefix_len() == 0 {
+            range.subnets(1).map(Iterator::collect).unwrap_or_default()
+        } else {
+            vec![range]
+        };
+        for part in parts {
+            self.entry(role, part.addr(), SetEntry::Net(part));
+        }
+    }
+
+    fn finish(mut self, node: &NodeEntry, host: &HostNetwork) -> Desired {
+        let routes = route::routes(&self.addresses, &node.service_cidrs, &node.addresses, host);
+        for route in &routes {
+            self.nets(SetRole::VipNet, route.destination);
+        }
+        for set in self.desired.sets.values_mut() {
+            let entries = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
+            set.max_elements = entries.checked_next_power_of_two().unwrap_or(u32::MAX);
+            set.max_elements = set.max_elements.saturating_mul(2).max(LEAST_ELEMENTS);
+        }
+        self.desired.health_ports.sort();
+        Desired {
+            routes,
+            ..self.desired
+        }
+    }
+}
+
+fn virtual_server(
+    scheduler: &Arc<str>,
+    affinity: Option<u32>,
+    real_servers: BTreeMap<RealServerKey, u32>,
+) -> VirtualServer {
+    let mut bits = 0;
+    if affinity.is_some() {
+        bits |= flags::PERSISTENT;
+    }
+    if &**scheduler == "mh" {
+        bits |= flags::MH_PORT;
+    }
+    VirtualServer {
+        scheduler: scheduler.clone(),
+        flags: bits,
+        timeout: affinity.unwrap_or(0),
+        real_servers,
+    }
+}

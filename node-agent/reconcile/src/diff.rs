@@ -1,0 +1,288 @@
+//! From what is to what should be: operations in phases whose order keeps traffic flowing.
+//!
+//! Additions go before removals, and each thing before what leads traffic to it: sets that
+//! masquerade, rules, virtual servers with all their backends, `FRONTEND`, `VIPNET`, routes.
+//! Removals follow in reverse. A virtual server with endpoints is never empty in between (S-186).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::rules::{ObservedRules, restore_text};
+use crate::{
+    Desired, DesiredSet, Observed, ObservedSet, Op, Owned, RealServerKey, SetId, SetRole,
+    VirtualServer, VirtualServerKey,
+};
+
+/// A step of a batch. Operations of one phase do not depend on each other's order but for real
+/// servers, which follow their virtual server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Kernel settings and the device.
+    Ground,
+    /// Sets that should exist.
+    CreateSets,
+    /// Entries that masquerade.
+    Guard,
+    /// Rules.
+    Rules,
+    /// Virtual servers that the cluster needs to come up, with their real servers.
+    BootCritical,
+    /// All other virtual servers with their real servers.
+    Servers,
+    /// Entries of `FRONTEND`: these answer.
+    Answer,
+    /// Entries of `VIPNET`: other ports of these addresses refuse.
+    Refuse,
+    /// Routes: packets arrive.
+    Route,
+    /// Routes that go.
+    Unroute,
+    /// Entries of `VIPNET` that go.
+    Unrefuse,
+    /// Entries of `FRONTEND` that go.
+    Unanswer,
+    /// Real and virtual servers that go.
+    RemoveServers,
+    /// Entries that masquerade that go.
+    Unguard,
+}
+
+/// The operations that lead from `observed` to `desired`, touching nothing that is not `owned`.
+/// Phases without operations are left out; equal states give none at all.
+pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase, Vec<Op>)> {
+    let mut batch = Batch::default();
+    ground(&mut batch, observed, desired);
+    sets(&mut batch, observed, desired);
+    rules(&mut batch, observed, desired);
+    servers(&mut batch, observed, desired, owned);
+    routes(&mut batch, observed, desired);
+    batch.phases.into_iter().collect()
+}
+
+#[derive(Default)]
+struct Batch {
+    phases: BTreeMap<Phase, Vec<Op>>,
+}
+
+impl Batch {
+    fn push(&mut self, phase: Phase, op: Op) {
+        self.phases.entry(phase).or_default().push(op);
+    }
+}
+
+fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
+    for (name, value) in &desired.sysctls {
+        if observed.sysctls.get(name) != Some(value) {
+            let (name, value) = (name.clone(), value.clone());
+            batch.push(Phase::Ground, Op::WriteSysctl { name, value });
+        }
+    }
+    if !observed.device_up {
+        batch.push(
+            Phase::Ground,
+            Op::RaiseDevice {
+                device: desired.device.clone(),
+            },
+        );
+    }
+}
+
+fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
+    for (set, wanted) in &desired.sets {
+        match observed.sets.get(set) {
+            None => {
+                let max_elements = wanted.max_elements;
+                batch.push(
+                    Phase::CreateSets,
+                    Op::CreateSet {
+                        set: *set,
+                        max_elements,
+                    },
+                );
+                entries(batch, *set, wanted, &ObservedSet::default());
+            }
+            Some(found) if too_small(found, wanted) => {
+                let (add, _) = phases(set.role);
+                let entries = wanted.entries.iter().copied().collect();
+                let max_elements = wanted.max_elements;
+                batch.push(
+                    add,
+                    Op::ReplaceSet {
+                        set: *set,
+                        max_elements,
+                        entries,
+                    },
+                );
+            }
+            Some(found) => entries(batch, *set, wanted, found),
+        }
+    }
+}
+
+/// Additions come before removals, so a set must hold both for a moment.
+fn too_small(found: &ObservedSet, wanted: &DesiredSet) -> bool {
+    let together = found.entries.union(&wanted.entries).count();
+    u32::try_from(together).map_or(true, |together| together > found.max_elements)
+}
+
+fn entries(batch: &mut Batch, set: SetId, wanted: &DesiredSet, found: &ObservedSet) {
+    let (add, remove) = phases(set.role);
+    for entry in wanted.entries.difference(&found.entries) {
+        batch.push(add, Op::AddEntry { set, entry: *entry });
+    }
+    for entry in found.entries.difference(&wanted.entries) {
+        batch.push(remove, Op::DeleteEntry { set, entry: *entry });
+    }
+}
+
+fn phases(role: SetRole) -> (Phase, Phase) {
+    match role {
+        SetRole::ClusterIp | SetRole::Hairpin | SetRole::Pods => (Phase::Guard, Phase::Unguard),
+        SetRole::Frontend => (Phase::Answer, Phase::Unanswer),
+        SetRole::VipNet => (Phase::Refuse, Phase::Unrefuse),
+    }
+}
+
+fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
+    let nothing = ObservedRules::default();
+    for rules in &desired.rules {
+        let found = observed.rules.get(&rules.family).unwrap_or(&nothing);
+        if let Some(text) = restore_text(rules, found) {
+            let (family, rules) = (rules.family, rules.expected());
+            batch.push(
+                Phase::Rules,
+                Op::LoadRules {
+                    family,
+                    text,
+                    rules,
+                },
+            );
+        }
+    }
+}
+
+fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Owned) {
+    for (server, wanted) in &desired.virtual_servers {
+        let critical = desired.boot_critical.contains(server);
+        let phase = if critical {
+            Phase::BootCritical
+        } else {
+            Phase::Servers
+        };
+        let found = observed.virtual_servers.get(server);
+        let service = || VirtualServer {
+            real_servers: BTreeMap::new(),
+            ..wanted.clone()
+        };
+        match found {
+            None => {
+                let op = Op::AddVirtualServer {
+                    server: *server,
+                    service: service(),
+                };
+                batch.push(phase, op);
+            }
+            Some(found) if !found.same_service(wanted) => {
+                let op = Op::EditVirtualServer {
+                    server: *server,
+                    service: service(),
+                };
+                batch.push(phase, op);
+            }
+            Some(_) => {}
+        }
+        real_servers(batch, phase, &desired.node, *server, wanted, found);
+    }
+    for server in observed.virtual_servers.keys() {
+        if !desired.virtual_servers.contains_key(server) && owned.contains(server) {
+            batch.push(
+                Phase::RemoveServers,
+                Op::DeleteVirtualServer { server: *server },
+            );
+        }
+    }
+}
+
+fn real_servers(
+    batch: &mut Batch,
+    phase: Phase,
+    node: &str,
+    server: VirtualServerKey,
+    wanted: &VirtualServer,
+    found: Option<&VirtualServer>,
+) {
+    let nothing = BTreeMap::new();
+    let found = found.map_or(&nothing, |found| &found.real_servers);
+    let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
+    for (backend, weight) in &wanted.real_servers {
+        match found.get(backend) {
+            None => missing.push((backend.rank(node, &server), *backend, *weight)),
+            Some(held) if held != weight => {
+                let (backend, weight) = (*backend, *weight);
+                batch.push(
+                    phase,
+                    Op::EditRealServer {
+                        server,
+                        backend,
+                        weight,
+                    },
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    missing.sort_unstable();
+    for (_, backend, weight) in missing {
+        batch.push(
+            phase,
+            Op::AddRealServer {
+                server,
+                backend,
+                weight,
+            },
+        );
+    }
+    for backend in found
+        .keys()
+        .filter(|backend| !wanted.real_servers.contains_key(backend))
+    {
+        batch.push(
+            Phase::RemoveServers,
+            Op::DeleteRealServer {
+                server,
+                backend: *backend,
+            },
+        );
+    }
+}
+
+fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
+    let device = || desired.device.clone();
+    for route in desired.routes.difference(&observed.routes) {
+        batch.push(
+            Phase::Route,
+            Op::PutRoute {
+                device: device(),
+                route: *route,
+            },
+        );
+    }
+    let wanted: BTreeSet<_> = desired
+        .routes
+        .iter()
+        .map(|route| route.destination)
+        .collect();
+    // A route that only has another source is replaced in place, never taken away.
+    for route in observed
+        .routes
+        .iter()
+        .filter(|route| !wanted.contains(&route.destination))
+    {
+        batch.push(
+            Phase::Unroute,
+            Op::DeleteRoute {
+                device: device(),
+                route: *route,
+            },
+        );
+    }
+}

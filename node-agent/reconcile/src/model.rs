@@ -1,0 +1,175 @@
+//! A model of the kernel that refuses what the real one refuses, for tests of everything that
+//! writes to it.
+
+use std::collections::BTreeSet;
+
+use portolan_plan::Family;
+use thiserror::Error;
+
+use crate::{Observed, Op, SetId};
+
+/// Schedulers that a kernel has unless somebody left them out.
+const SCHEDULERS: [&str; 13] = [
+    "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf",
+];
+
+/// Why the kernel did not do it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// It is there already.
+    #[error("File exists")]
+    Exists,
+    /// It is not there.
+    #[error("No such file or directory")]
+    NotFound,
+    /// A rule uses it.
+    #[error("Set is in use")]
+    InUse,
+    /// The set holds all it can.
+    #[error("Set is full")]
+    Full,
+    /// A rule names a set that is not there, or an entry is of another family than its set.
+    #[error("Invalid argument")]
+    Invalid,
+    /// An IPv6 route needs its device up.
+    #[error("Nexthop device is not up")]
+    DeviceDown,
+}
+
+/// A kernel in memory.
+#[derive(Debug, Clone, Default)]
+pub struct ModelKernel {
+    /// What it holds.
+    pub state: Observed,
+    /// Every operation that succeeded, in order.
+    pub log: Vec<Op>,
+}
+
+impl ModelKernel {
+    /// Does one operation.
+    ///
+    /// # Errors
+    /// [`Refusal`], as the real kernel would; then nothing changed.
+    pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
+        match op {
+            Op::WriteSysctl { .. } | Op::RaiseDevice { .. } => {}
+            Op::RemoveDevice { .. } => need(self.state.device_up, Refusal::NotFound)?,
+            Op::CreateSet { set, .. } => self.set_is(*set, false)?,
+            Op::ReplaceSet {
+                set,
+                max_elements,
+                entries,
+            } => {
+                self.set_is(*set, true)?;
+                let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+                need(count <= *max_elements, Refusal::Full)?;
+            }
+            Op::AddEntry { .. } | Op::DeleteEntry { .. } => self.entry(op)?,
+            Op::DestroySet { set } => {
+                self.set_is(*set, true)?;
+                need(!self.uses(*set), Refusal::InUse)?;
+            }
+            Op::LoadRules { family, text, .. } => self.rules(*family, text)?,
+            Op::PutRoute { route, .. } => {
+                let up = self.state.device_up || route.destination.addr().is_ipv4();
+                need(up, Refusal::DeviceDown)?;
+                let owned = route
+                    .source
+                    .is_none_or(|source| self.state.host.owns(source));
+                need(owned, Refusal::Invalid)?;
+            }
+            Op::DeleteRoute { route, .. } => {
+                need(self.state.routes.contains(route), Refusal::NotFound)?;
+            }
+            _ => self.server(op)?,
+        }
+        self.state.note(op);
+        self.log.push(op.clone());
+        Ok(())
+    }
+
+    fn set_is(&self, set: SetId, there: bool) -> Result<(), Refusal> {
+        match (self.state.sets.contains_key(&set), there) {
+            (true, false) => Err(Refusal::Exists),
+            (false, true) => Err(Refusal::NotFound),
+            _ => Ok(()),
+        }
+    }
+
+    fn entry(&self, op: &Op) -> Result<(), Refusal> {
+        let (Op::AddEntry { set: id, entry } | Op::DeleteEntry { set: id, entry }) = op else {
+            return Ok(());
+        };
+        let set = self.state.sets.get(id).ok_or(Refusal::NotFound)?;
+        let family = match entry {
+            crate::SetEntry::AddressPort { address, .. }
+            | crate::SetEntry::AddressPortSource { address, .. } => Family::of(*address),
+            crate::SetEntry::Net(net) => {
+                // The kernel's sets hold no /0.
+                need(net.prefix_len() > 0, Refusal::Invalid)?;
+                Family::of(net.addr())
+            }
+        };
+        need(family == id.family, Refusal::Invalid)?;
+        let adds = matches!(op, Op::AddEntry { .. }) && !set.entries.contains(entry);
+        let count = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
+        need(!adds || count < set.max_elements, Refusal::Full)
+    }
+
+    fn uses(&self, set: SetId) -> bool {
+        let name = set.to_string();
+        let names = |rules: &crate::rules::ObservedRules| rules.sets().any(|used| used == name);
+        self.state.rules.values().any(names)
+    }
+
+    fn rules(&self, family: Family, text: &str) -> Result<(), Refusal> {
+        let known: BTreeSet<_> = self.state.sets.keys().map(ToString::to_string).collect();
+        let added = text
+            .lines()
+            .filter(|line| line.starts_with("-A ") || line.starts_with("-I "));
+        let named = added
+            .flat_map(|line| line.split("--match-set ").skip(1))
+            .filter_map(|rest| rest.split_whitespace().next());
+        for name in named {
+            need(known.contains(name), Refusal::NotFound)?;
+            let same_family = name.starts_with("PORTOLAN-6-") == (family == Family::Ipv6);
+            need(same_family, Refusal::Invalid)?;
+        }
+        Ok(())
+    }
+
+    fn server(&self, op: &Op) -> Result<(), Refusal> {
+        let held = |server| self.state.virtual_servers.get(server);
+        match op {
+            Op::AddVirtualServer { server, service } => {
+                need(held(server).is_none(), Refusal::Exists)?;
+                need(SCHEDULERS.contains(&&*service.scheduler), Refusal::NotFound)
+            }
+            Op::EditVirtualServer { server, service } => {
+                need(held(server).is_some(), Refusal::NotFound)?;
+                need(SCHEDULERS.contains(&&*service.scheduler), Refusal::NotFound)
+            }
+            Op::DeleteVirtualServer { server } => need(held(server).is_some(), Refusal::NotFound),
+            Op::AddRealServer {
+                server, backend, ..
+            } => {
+                let found = held(server).ok_or(Refusal::NotFound)?;
+                need(!found.real_servers.contains_key(backend), Refusal::Exists)?;
+                let same = server.address.is_ipv4() == backend.address.is_ipv4();
+                need(same, Refusal::Invalid)
+            }
+            Op::EditRealServer {
+                server, backend, ..
+            }
+            | Op::DeleteRealServer { server, backend } => {
+                let found = held(server).ok_or(Refusal::NotFound)?;
+                need(found.real_servers.contains_key(backend), Refusal::NotFound)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn need(holds: bool, refusal: Refusal) -> Result<(), Refusal> {
+    if holds { Ok(()) } else { Err(refusal) }
+}

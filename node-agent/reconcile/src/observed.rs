@@ -1,0 +1,160 @@
+//! What the kernel holds, as far as it concerns us.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portolan_plan::Family;
+
+use crate::rules::ObservedRules;
+use crate::{HostNetwork, LocalRoute, Op, SetEntry, SetId, VirtualServer, VirtualServerKey};
+
+/// The kernel's state: read once, then kept up by noting every operation that succeeded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Whether our device is there and up.
+    pub device_up: bool,
+    /// Every virtual server with an address, ours and others'.
+    pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
+    /// Our sets.
+    pub sets: BTreeMap<SetId, ObservedSet>,
+    /// Local routes over our device that somebody wrote, not those the kernel keeps itself.
+    pub routes: BTreeSet<LocalRoute>,
+    /// Our rules.
+    pub rules: BTreeMap<Family, ObservedRules>,
+    /// Kernel settings that were asked for, by name.
+    pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
+    /// The rest of the node's network.
+    pub host: HostNetwork,
+}
+
+/// A set in the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObservedSet {
+    /// How many entries it may hold.
+    pub max_elements: u32,
+    /// Its entries.
+    pub entries: BTreeSet<SetEntry>,
+}
+
+impl Observed {
+    /// Notes that an operation was done.
+    pub fn note(&mut self, op: &Op) {
+        match op {
+            Op::WriteSysctl { name, value } => {
+                self.sysctls.insert(name.clone(), value.clone());
+            }
+            Op::RaiseDevice { .. } => self.device_up = true,
+            Op::RemoveDevice { .. } => {
+                self.device_up = false;
+                self.routes.clear();
+            }
+            Op::CreateSet { .. }
+            | Op::ReplaceSet { .. }
+            | Op::AddEntry { .. }
+            | Op::DeleteEntry { .. }
+            | Op::DestroySet { .. } => self.note_set(op),
+            Op::LoadRules { family, rules, .. } => {
+                self.rules.insert(*family, rules.clone());
+            }
+            Op::PutRoute { route, .. } => {
+                self.routes
+                    .retain(|old| old.destination != route.destination);
+                self.routes.insert(*route);
+            }
+            Op::DeleteRoute { route, .. } => {
+                self.routes.remove(route);
+            }
+            Op::AddVirtualServer { .. }
+            | Op::EditVirtualServer { .. }
+            | Op::DeleteVirtualServer { .. }
+            | Op::AddRealServer { .. }
+            | Op::EditRealServer { .. }
+            | Op::DeleteRealServer { .. } => self.note_server(op),
+        }
+    }
+
+    fn note_set(&mut self, op: &Op) {
+        match op {
+            Op::CreateSet { set, max_elements } => {
+                let empty = BTreeSet::new();
+                let created = ObservedSet {
+                    max_elements: *max_elements,
+                    entries: empty,
+                };
+                self.sets.insert(*set, created);
+            }
+            Op::ReplaceSet {
+                set,
+                max_elements,
+                entries,
+            } => {
+                let entries = entries.iter().copied().collect();
+                self.sets.insert(
+                    *set,
+                    ObservedSet {
+                        max_elements: *max_elements,
+                        entries,
+                    },
+                );
+            }
+            Op::AddEntry { set, entry } => {
+                if let Some(set) = self.sets.get_mut(set) {
+                    set.entries.insert(*entry);
+                }
+            }
+            Op::DeleteEntry { set, entry } => {
+                if let Some(set) = self.sets.get_mut(set) {
+                    set.entries.remove(entry);
+                }
+            }
+            Op::DestroySet { set } => {
+                self.sets.remove(set);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_server(&mut self, op: &Op) {
+        match op {
+            Op::AddVirtualServer { server, service } => {
+                let bare = VirtualServer {
+                    real_servers: BTreeMap::new(),
+                    ..service.clone()
+                };
+                self.virtual_servers.insert(*server, bare);
+            }
+            Op::EditVirtualServer { server, service } => {
+                if let Some(held) = self.virtual_servers.get_mut(server) {
+                    let real_servers = std::mem::take(&mut held.real_servers);
+                    *held = VirtualServer {
+                        real_servers,
+                        ..service.clone()
+                    };
+                }
+            }
+            Op::DeleteVirtualServer { server } => {
+                self.virtual_servers.remove(server);
+            }
+            Op::AddRealServer {
+                server,
+                backend,
+                weight,
+            }
+            | Op::EditRealServer {
+                server,
+                backend,
+                weight,
+            } => {
+                if let Some(held) = self.virtual_servers.get_mut(server) {
+                    held.real_servers.insert(*backend, *weight);
+                }
+            }
+            Op::DeleteRealServer { server, backend } => {
+                if let Some(held) = self.virtual_servers.get_mut(server) {
+                    held.real_servers.remove(backend);
+                }
+            }
+            _ => {}
+        }
+    }
+}

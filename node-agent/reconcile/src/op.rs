@@ -1,0 +1,229 @@
+//! Operations on the kernel, as values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use portolan_plan::Family;
+
+use crate::{LocalRoute, RealServerKey, SetEntry, SetId, VirtualServer, VirtualServerKey};
+
+/// One change to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Write a kernel setting.
+    WriteSysctl {
+        /// The name with dots, `net.ipv4.ip_forward`.
+        name: Arc<str>,
+        /// The value.
+        value: Arc<str>,
+    },
+    /// Create our device, or bring it up if it is there.
+    RaiseDevice {
+        /// Its name.
+        device: Arc<str>,
+    },
+    /// Remove our device, and with it every route over it.
+    RemoveDevice {
+        /// Its name.
+        device: Arc<str>,
+    },
+    /// Create a set.
+    CreateSet {
+        /// Which.
+        set: SetId,
+        /// How many entries it may hold.
+        max_elements: u32,
+    },
+    /// Put a larger set in the place of one, with all its entries.
+    ReplaceSet {
+        /// Which.
+        set: SetId,
+        /// How many entries it may hold.
+        max_elements: u32,
+        /// Its entries.
+        entries: Vec<SetEntry>,
+    },
+    /// Add an entry to a set.
+    AddEntry {
+        /// Which set.
+        set: SetId,
+        /// The entry.
+        entry: SetEntry,
+    },
+    /// Delete an entry from a set.
+    DeleteEntry {
+        /// Which set.
+        set: SetId,
+        /// The entry.
+        entry: SetEntry,
+    },
+    /// Destroy a set that no rule uses.
+    DestroySet {
+        /// Which.
+        set: SetId,
+    },
+    /// Load rules of one family.
+    LoadRules {
+        /// Which family.
+        family: Family,
+        /// Text for `iptables-restore --noflush`.
+        text: String,
+        /// What our chains hold afterwards.
+        rules: crate::rules::ObservedRules,
+    },
+    /// Add a virtual server, without real servers.
+    AddVirtualServer {
+        /// Which.
+        server: VirtualServerKey,
+        /// Scheduler, flags and timeout.
+        service: VirtualServer,
+    },
+    /// Change scheduler, flags or timeout of a virtual server in place.
+    EditVirtualServer {
+        /// Which.
+        server: VirtualServerKey,
+        /// Scheduler, flags and timeout.
+        service: VirtualServer,
+    },
+    /// Delete a virtual server with all its real servers.
+    DeleteVirtualServer {
+        /// Which.
+        server: VirtualServerKey,
+    },
+    /// Add a real server.
+    AddRealServer {
+        /// To which virtual server.
+        server: VirtualServerKey,
+        /// Which backend.
+        backend: RealServerKey,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Change a real server's weight.
+    EditRealServer {
+        /// Of which virtual server.
+        server: VirtualServerKey,
+        /// Which backend.
+        backend: RealServerKey,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Delete a real server.
+    DeleteRealServer {
+        /// Of which virtual server.
+        server: VirtualServerKey,
+        /// Which backend.
+        backend: RealServerKey,
+    },
+    /// Add a route, or change the source of one.
+    PutRoute {
+        /// Our device.
+        device: Arc<str>,
+        /// The route.
+        route: LocalRoute,
+    },
+    /// Delete a route.
+    DeleteRoute {
+        /// Our device.
+        device: Arc<str>,
+        /// The route.
+        route: LocalRoute,
+    },
+}
+
+/// Which part of the kernel an operation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OpKind {
+    /// Kernel settings.
+    Sysctl,
+    /// The device and the routes over it.
+    Link,
+    /// Address sets.
+    Set,
+    /// Rules.
+    Rules,
+    /// Virtual and real servers.
+    Ipvs,
+}
+
+impl Op {
+    /// Which part of the kernel it is for.
+    pub fn kind(&self) -> OpKind {
+        match self {
+            Self::WriteSysctl { .. } => OpKind::Sysctl,
+            Self::RaiseDevice { .. }
+            | Self::RemoveDevice { .. }
+            | Self::PutRoute { .. }
+            | Self::DeleteRoute { .. } => OpKind::Link,
+            Self::CreateSet { .. }
+            | Self::ReplaceSet { .. }
+            | Self::AddEntry { .. }
+            | Self::DeleteEntry { .. }
+            | Self::DestroySet { .. } => OpKind::Set,
+            Self::LoadRules { .. } => OpKind::Rules,
+            Self::AddVirtualServer { .. }
+            | Self::EditVirtualServer { .. }
+            | Self::DeleteVirtualServer { .. }
+            | Self::AddRealServer { .. }
+            | Self::EditRealServer { .. }
+            | Self::DeleteRealServer { .. } => OpKind::Ipvs,
+        }
+    }
+}
+
+/// The operation in words, as failures are reported.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WriteSysctl { name, value } => write!(f, "set {name} to {value}"),
+            Self::RaiseDevice { device } => write!(f, "bring up device {device}"),
+            Self::RemoveDevice { device } => write!(f, "remove device {device}"),
+            Self::CreateSet { set, max_elements } => {
+                write!(f, "create set {set} for {max_elements} entries")
+            }
+            Self::ReplaceSet {
+                set,
+                max_elements,
+                entries,
+            } => {
+                let count = entries.len();
+                write!(
+                    f,
+                    "replace set {set} by one for {max_elements} entries, {count} in it"
+                )
+            }
+            Self::AddEntry { set, entry } => write!(f, "add {entry} to set {set}"),
+            Self::DeleteEntry { set, entry } => write!(f, "delete {entry} from set {set}"),
+            Self::DestroySet { set } => write!(f, "destroy set {set}"),
+            Self::LoadRules { family, .. } => write!(f, "load {family} rules"),
+            Self::AddVirtualServer { server, service } => {
+                write!(f, "add virtual server {server} ({})", service.scheduler)
+            }
+            Self::EditVirtualServer { server, service } => {
+                write!(f, "edit virtual server {server} ({})", service.scheduler)
+            }
+            Self::DeleteVirtualServer { server } => write!(f, "delete virtual server {server}"),
+            Self::AddRealServer {
+                server,
+                backend,
+                weight,
+            } => {
+                write!(f, "add {backend} (weight {weight}) to {server}")
+            }
+            Self::EditRealServer {
+                server,
+                backend,
+                weight,
+            } => {
+                write!(f, "give {backend} of {server} weight {weight}")
+            }
+            Self::DeleteRealServer { server, backend } => {
+                write!(f, "delete {backend} from {server}")
+            }
+            Self::PutRoute { device, route } => write!(f, "add route {}", route.text(device)),
+            Self::DeleteRoute { device, route } => {
+                write!(f, "delete route {}", route.text(device))
+            }
+        }
+    }
+}

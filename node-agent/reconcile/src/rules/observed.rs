@@ -1,0 +1,111 @@
+//! Our chains as `iptables-save` prints them.
+
+use std::collections::BTreeMap;
+
+use super::{CHAIN_PREFIX, Rules};
+
+/// Our chains and the jumps into them, by table; everything else is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObservedRules {
+    pub(super) tables: BTreeMap<String, ObservedTable>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ObservedTable {
+    /// Our chains, by full name, with their rules.
+    pub(super) chains: BTreeMap<String, Vec<String>>,
+    /// Rules of other chains that jump to one of ours, as `(chain, rest of the rule)`. Sorted,
+    /// since their order among chains means nothing; a jump that stands twice is here twice.
+    pub(super) jumps: Vec<(String, String)>,
+}
+
+impl ObservedRules {
+    /// Reads the output of `iptables-save`.
+    pub fn parse(saved: &str) -> Self {
+        let mut tables = BTreeMap::<String, ObservedTable>::new();
+        let mut name = "";
+        for line in saved.lines() {
+            if let Some(table) = line.strip_prefix('*') {
+                name = table;
+            } else if let Some(declared) = line.strip_prefix(':') {
+                let chain = declared.split_whitespace().next().unwrap_or_default();
+                if chain.starts_with(CHAIN_PREFIX) {
+                    let table = tables.entry(name.into()).or_default();
+                    table.chains.entry(chain.into()).or_default();
+                }
+            } else if let Some((chain, rule)) = line
+                .strip_prefix("-A ")
+                .and_then(|appended| appended.split_once(' '))
+            {
+                let ours = chain.starts_with(CHAIN_PREFIX);
+                if ours {
+                    let table = tables.entry(name.into()).or_default();
+                    table
+                        .chains
+                        .entry(chain.into())
+                        .or_default()
+                        .push(rule.into());
+                } else if jumps_to_ours(rule) {
+                    let table = tables.entry(name.into()).or_default();
+                    table.jumps.push((chain.into(), rule.into()));
+                }
+            }
+        }
+        for table in tables.values_mut() {
+            table.jumps.sort();
+        }
+        Self { tables }
+    }
+
+    /// What [`ObservedRules::parse`] gives when exactly these rules are loaded.
+    pub(super) fn of(rules: &Rules) -> Self {
+        let name = |chain: &str| format!("{CHAIN_PREFIX}{chain}");
+        let tables = rules.tables.iter().map(|table| {
+            let mut jumps: Vec<_> = table
+                .jumps
+                .iter()
+                .map(|jump| (jump.from.to_owned(), format!("-j {}", name(jump.to))))
+                .collect();
+            jumps.sort();
+            let chains = table
+                .chains
+                .iter()
+                .map(|(chain, rules)| (name(chain), rules.clone()))
+                .collect();
+            (table.name.to_owned(), ObservedTable { chains, jumps })
+        });
+        Self {
+            tables: tables.collect(),
+        }
+    }
+
+    /// Whether nothing of ours is there.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// The names of the sets that our rules use.
+    pub fn sets(&self) -> impl Iterator<Item = &str> {
+        let chains = self.tables.values().flat_map(|table| table.chains.values());
+        let matches = chains
+            .flatten()
+            .flat_map(|rule| rule.split("--match-set ").skip(1));
+        matches.filter_map(|rest| rest.split_whitespace().next())
+    }
+
+    /// How many rules and jumps there are.
+    pub fn len(&self) -> usize {
+        let count = |table: &ObservedTable| {
+            table.jumps.len() + table.chains.values().map(Vec::len).sum::<usize>()
+        };
+        self.tables.values().map(count).sum()
+    }
+}
+
+fn jumps_to_ours(rule: &str) -> bool {
+    let mut words = rule.split_whitespace();
+    words.any(|word| word == "-j" || word == "-g")
+        && words
+            .next()
+            .is_some_and(|target| target.starts_with(CHAIN_PREFIX))
+}

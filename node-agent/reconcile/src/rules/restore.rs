@@ -1,0 +1,89 @@
+//! Text for `iptables-restore --noflush`: from what is there to what should be, touching nothing
+//! that is not ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::observed::{ObservedRules, ObservedTable};
+use super::{CHAIN_PREFIX, Rules};
+
+/// The text that leads from `observed` to `rules`; `None` when there is nothing to do.
+///
+/// Chains are replaced whole, jumps are inserted where they are missing, doubled ones go.
+pub fn restore_text(rules: &Rules, observed: &ObservedRules) -> Option<String> {
+    let expected = ObservedRules::of(rules);
+    if expected == *observed {
+        return None;
+    }
+    Some(change(&expected, observed))
+}
+
+/// The text that removes everything of ours; `None` when there is nothing.
+pub fn cleanup_text(observed: &ObservedRules) -> Option<String> {
+    if observed.is_empty() {
+        return None;
+    }
+    Some(change(&ObservedRules::default(), observed))
+}
+
+fn change(expected: &ObservedRules, observed: &ObservedRules) -> String {
+    let names: BTreeSet<_> = expected
+        .tables
+        .keys()
+        .chain(observed.tables.keys())
+        .collect();
+    let nothing = ObservedTable::default();
+    let mut text = String::new();
+    for name in names {
+        let wanted = expected.tables.get(name).unwrap_or(&nothing);
+        let found = observed.tables.get(name).unwrap_or(&nothing);
+        if wanted != found {
+            text.push_str(&format!("*{name}\n{}COMMIT\n", change_table(wanted, found)));
+        }
+    }
+    text
+}
+
+fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
+    let mut lines = Vec::new();
+    // Naming a chain creates it, or empties it: `restore` without flush does both.
+    let chains: BTreeSet<_> = wanted.chains.keys().chain(found.chains.keys()).collect();
+    lines.extend(chains.iter().map(|chain| format!(":{chain} - [0:0]")));
+    let missing = surplus(&wanted.jumps, &found.jumps);
+    let too_many = surplus(&found.jumps, &wanted.jumps);
+    lines.extend(
+        too_many
+            .iter()
+            .map(|(chain, rule)| format!("-D {chain} {rule}")),
+    );
+    for (chain, rules) in &wanted.chains {
+        lines.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
+    }
+    lines.extend(
+        missing
+            .iter()
+            .map(|(chain, rule)| format!("-I {chain} 1 {rule}")),
+    );
+    let gone = found
+        .chains
+        .keys()
+        .filter(|chain| !wanted.chains.contains_key(*chain));
+    lines.extend(gone.map(|chain| format!("-X {chain}")));
+    debug_assert!(chains.iter().all(|chain| chain.starts_with(CHAIN_PREFIX)));
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// What `left` has more of than `right`.
+fn surplus(left: &[(String, String)], right: &[(String, String)]) -> Vec<(String, String)> {
+    let mut counts = BTreeMap::<&(String, String), usize>::new();
+    for jump in right {
+        *counts.entry(jump).or_default() += 1;
+    }
+    let mut more = Vec::new();
+    for jump in left {
+        match counts.get_mut(jump) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => more.push(jump.clone()),
+        }
+    }
+    more
+}

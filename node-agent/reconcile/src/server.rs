@@ -1,0 +1,90 @@
+//! Virtual and real servers, the same type for desired and observed, so that comparing them is
+//! plain equality.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use portolan_plan::Protocol;
+use xxhash_rust::xxh3;
+
+/// Flags of a virtual server, as the kernel numbers them.
+pub mod flags {
+    /// Connections of one client go to one backend (S-95).
+    pub const PERSISTENT: u32 = 0x1;
+    /// The scheduler `mh` hashes the port too (S-102).
+    pub const MH_PORT: u32 = 0x10;
+}
+
+/// What a virtual server is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VirtualServerKey {
+    /// The address it answers on.
+    pub address: IpAddr,
+    /// The port it answers on.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// `TCP 10.96.0.1:443`
+impl fmt::Display for VirtualServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}",
+            self.protocol,
+            SocketAddr::new(self.address, self.port)
+        )
+    }
+}
+
+/// What a real server is known by, within its virtual server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RealServerKey {
+    /// The backend's address.
+    pub address: IpAddr,
+    /// The backend's port.
+    pub port: u16,
+}
+
+impl RealServerKey {
+    /// Where the backend stands in its virtual server on this node.
+    ///
+    /// `rr` starts at the server added last. Were the order the same everywhere, all nodes would
+    /// start at the same pod after a restart (S-103); hashed with the node's name it differs, and
+    /// a new backend moves no other.
+    pub fn rank(&self, node: &str, server: &VirtualServerKey) -> u64 {
+        let text = format!("{node} {server} {self}");
+        xxh3::xxh3_64(text.as_bytes())
+    }
+}
+
+impl fmt::Display for RealServerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port).fmt(f)
+    }
+}
+
+/// A virtual server and its real servers. All forward by masquerading, the only way in which the
+/// two ports may differ (S-100).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualServer {
+    /// The scheduler's name.
+    pub scheduler: Arc<str>,
+    /// See [`flags`].
+    pub flags: u32,
+    /// How long a client stays with its backend, in seconds; 0 without [`flags::PERSISTENT`].
+    pub timeout: u32,
+    /// Weights by backend.
+    pub real_servers: BTreeMap<RealServerKey, u32>,
+}
+
+impl VirtualServer {
+    /// Whether only the real servers differ.
+    pub fn same_service(&self, other: &Self) -> bool {
+        (&self.scheduler, self.flags, self.timeout)
+            == (&other.scheduler, other.flags, other.timeout)
+    }
+}

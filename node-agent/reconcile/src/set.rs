@@ -1,0 +1,179 @@
+//! Address sets: their names, kinds and entries. The rules are constant; all that follows the
+//! cluster is in here.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use portolan_plan::{Family, Protocol};
+
+/// What a set is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetRole {
+    /// Cluster IPs with their ports.
+    ClusterIp,
+    /// This node's endpoints as they reach themselves.
+    Hairpin,
+    /// The ranges of this node's pods.
+    Pods,
+    /// Every address and port on which a Service answers.
+    Frontend,
+    /// The addresses that are routed to this node for Services.
+    VipNet,
+}
+
+impl SetRole {
+    /// All roles, in the order in which their entries are added.
+    pub const ALL: [Self; 5] = [
+        Self::ClusterIp,
+        Self::Hairpin,
+        Self::Pods,
+        Self::Frontend,
+        Self::VipNet,
+    ];
+
+    /// The role as it stands in the set's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "CLUSTERIP",
+            Self::Hairpin => "HAIRPIN",
+            Self::Pods => "PODS",
+            Self::Frontend => "FRONTEND",
+            Self::VipNet => "VIPNET",
+        }
+    }
+
+    /// The kind of set that serves the role.
+    pub fn kind(self) -> SetKind {
+        match self {
+            Self::ClusterIp | Self::Frontend => SetKind::HashIpPort,
+            Self::Hairpin => SetKind::HashIpPortIp,
+            Self::Pods | Self::VipNet => SetKind::HashNet,
+        }
+    }
+}
+
+/// A set of ours: its role and family. Displayed as the kernel knows it, `PORTOLAN-6-VIPNET`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId {
+    /// What it is for.
+    pub role: SetRole,
+    /// The family of its entries.
+    pub family: Family,
+}
+
+impl SetId {
+    /// Every set.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let families = |role| {
+            Family::BOTH
+                .into_iter()
+                .map(move |family| Self { role, family })
+        };
+        SetRole::ALL.into_iter().flat_map(families)
+    }
+}
+
+impl fmt::Display for SetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let infix = match self.family {
+            Family::Ipv4 => "",
+            Family::Ipv6 => "6-",
+        };
+        write!(f, "PORTOLAN-{infix}{}", self.role.as_str())
+    }
+}
+
+/// A name that is none of our sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotOurs;
+
+impl FromStr for SetId {
+    type Err = NotOurs;
+
+    fn from_str(name: &str) -> Result<Self, NotOurs> {
+        Self::all().find(|id| id.to_string() == name).ok_or(NotOurs)
+    }
+}
+
+/// The kernel's set types that are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetKind {
+    /// Addresses with protocol and port.
+    HashIpPort,
+    /// Ranges.
+    HashNet,
+    /// Addresses with protocol and port, and a second address.
+    HashIpPortIp,
+}
+
+impl SetKind {
+    /// The kind as `ipset` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HashIpPort => "hash:ip,port",
+            Self::HashNet => "hash:net",
+            Self::HashIpPortIp => "hash:ip,port,ip",
+        }
+    }
+}
+
+/// An entry, displayed as `ipset save` spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetEntry {
+    /// Of a `hash:ip,port`.
+    AddressPort {
+        /// The address.
+        address: IpAddr,
+        /// The protocol.
+        protocol: Protocol,
+        /// The port.
+        port: u16,
+    },
+    /// Of a `hash:net`.
+    Net(IpNet),
+    /// Of a `hash:ip,port,ip`.
+    AddressPortSource {
+        /// The destination address.
+        address: IpAddr,
+        /// The protocol.
+        protocol: Protocol,
+        /// The destination port.
+        port: u16,
+        /// The source address.
+        source: IpAddr,
+    },
+}
+
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
+}
+
+impl fmt::Display for SetEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddressPort {
+                address,
+                protocol,
+                port,
+            } => {
+                write!(f, "{address},{}:{port}", word(*protocol))
+            }
+            Self::Net(net) if net.prefix_len() == net.max_prefix_len() => net.addr().fmt(f),
+            Self::Net(net) => net.fmt(f),
+            Self::AddressPortSource {
+                address,
+                protocol,
+                port,
+                source,
+            } => {
+                write!(f, "{address},{}:{port},{source}", word(*protocol))
+            }
+        }
+    }
+}
