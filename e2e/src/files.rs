@@ -18,7 +18,21 @@ macro_rules! built_in {
 }
 
 /// Path and text of every file that scenarios use.
-const BUILT_IN: &[(&str, &str)] = built_in![];
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "cluster/nodes.yaml",
+    "cluster/services.yaml",
+    "cluster/endpointslices.yaml",
+    "tables/packet-path.yaml",
+];
+
+/// The manifests of the lab's cluster.
+pub const CLUSTER: [&str; 3] = [
+    "cluster/nodes.yaml",
+    "cluster/services.yaml",
+    "cluster/endpointslices.yaml",
+];
+/// What clients must meet in that cluster.
+pub const PACKET_PATH: &str = "tables/packet-path.yaml";
 
 impl Files {
     /// From a folder, or built in.

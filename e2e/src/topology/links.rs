@@ -187,6 +187,10 @@ pub(crate) fn settings(namespace: &str, network: Network) -> Vec<(String, &'stat
             settings.push((format!("net/ipv6/conf/{scope}/forwarding"), "1"));
         }
     }
+    // The kernel sends six ICMP errors to a peer at once and then one a second. What is checked
+    // here is which packets are refused, so that limit is off.
+    settings.push(("net/ipv4/icmp_ratelimit".to_owned(), "0"));
+    settings.push(("net/ipv6/icmp/ratelimit".to_owned(), "0"));
     // Lets the traffic clients ping through datagram sockets.
     settings.push(("net/ipv4/ping_group_range".to_owned(), "0 2147483647"));
     settings

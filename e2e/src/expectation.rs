@@ -1,0 +1,221 @@
+//! Tables of what clients must meet: one row per cell, read from a checked-in file.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::manifests::{Frontend, Manifests};
+use crate::topology::world::{Family, Resident};
+use crate::traffic::Protocol;
+
+/// What a client must meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expect {
+    /// Answers by every ready endpoint and by nobody else.
+    Answered,
+    /// A refusal at once.
+    Refused,
+    /// No echo reply.
+    Unanswered,
+}
+
+/// Whom an endpoint must see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The client itself (S-72, S-73).
+    Client,
+    /// The node that forwarded (S-75).
+    Node,
+    /// That node if the client reached itself, else the client (S-74).
+    Hairpin,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    rows: Vec<RawRow>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRow {
+    from: String,
+    to: String,
+    port: Option<u16>,
+    protocol: Protocol,
+    family: Family,
+    expect: Expect,
+    source: Option<Source>,
+    rules: Vec<String>,
+}
+
+/// One cell, with everything it needs to be run.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Who sends.
+    pub from: Resident,
+    /// The Service, or `unallocated`.
+    pub to: String,
+    /// Where to.
+    pub target: SocketAddr,
+    /// How.
+    pub protocol: Protocol,
+    /// The expectation.
+    pub expect: Expect,
+    /// For answers, whom the endpoint must see.
+    pub source: Option<Source>,
+    /// Every ready endpoint of the Service.
+    pub endpoints: BTreeSet<SocketAddr>,
+    /// Rows of the semantics table.
+    pub rules: Vec<String>,
+}
+
+impl Row {
+    /// What it dials, in words: `web TCP 80 IPv4`.
+    #[must_use]
+    pub fn dials(&self) -> String {
+        let family = Family::of(self.target.ip());
+        match self.protocol {
+            Protocol::Icmp => format!("{} ping {family}", self.to),
+            protocol => format!("{} {protocol} {} {family}", self.to, self.target.port()),
+        }
+    }
+}
+
+/// An address of no Service in each family, inside the service ranges.
+const UNALLOCATED: [&str; 2] = ["10.96.99.99", "fd00:10:96::9999"];
+
+/// Reads a table and completes its rows from the manifests.
+///
+/// # Errors
+/// Names the row that is twice there, names nobody we know, has no rule, or contradicts itself.
+pub fn read(table: &str, manifests: &Manifests) -> Result<Vec<Row>> {
+    let table: Table = serde_saphyr::from_str(table).context("read the table of expectations")?;
+    let frontends = manifests.frontends();
+    let mut seen = BTreeSet::new();
+    let mut rows = Vec::new();
+    for (number, raw) in table.rows.into_iter().enumerate() {
+        let row = complete(raw, &frontends).with_context(|| format!("row {}", number + 1))?;
+        if !seen.insert((row.from, row.protocol, row.target)) {
+            bail!(
+                "row {}: {} dials {} in an earlier row already",
+                number + 1,
+                row.from.name(),
+                row.dials()
+            );
+        }
+        rows.push(row);
+    }
+    ensure!(!rows.is_empty(), "the table has no rows");
+    Ok(rows)
+}
+
+fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
+    let from = Resident::named(&raw.from)
+        .with_context(|| format!("from: nobody is called {:?}", raw.from))?;
+    let port = raw.port.unwrap_or(0);
+    ensure!(
+        (port == 0) == (raw.protocol == Protocol::Icmp),
+        "port: only a ping has none"
+    );
+    let target = SocketAddr::new(address(&raw.to, raw.family, frontends)?, port);
+    let exactly =
+        |frontend: &&Frontend| frontend.address == target && frontend.protocol == raw.protocol;
+    let endpoints = frontends
+        .iter()
+        .find(exactly)
+        .map(|frontend| frontend.endpoints.clone());
+    let answered = raw.expect == Expect::Answered;
+    ensure!(
+        answered == raw.source.is_some(),
+        "source: answers have one, nothing else has"
+    );
+    let endpoints = endpoints.unwrap_or_default();
+    ensure!(
+        answered != endpoints.is_empty(),
+        "expect: {} endpoints are ready",
+        endpoints.len()
+    );
+    let is_rule = |rule: &String| {
+        rule.strip_prefix("S-")
+            .and_then(|n| n.parse().ok())
+            .is_some_and(|n: u16| (1..=211).contains(&n))
+    };
+    ensure!(
+        !raw.rules.is_empty() && raw.rules.iter().all(is_rule),
+        "rules: S-1 to S-211, at least one"
+    );
+    Ok(Row {
+        from,
+        to: raw.to,
+        target,
+        protocol: raw.protocol,
+        expect: raw.expect,
+        source: raw.source,
+        endpoints,
+        rules: raw.rules,
+    })
+}
+
+fn address(to: &str, family: Family, frontends: &[Frontend]) -> Result<IpAddr> {
+    if to == "unallocated" {
+        let text = if family == Family::IPv4 {
+            UNALLOCATED[0]
+        } else {
+            UNALLOCATED[1]
+        };
+        return text.parse().context("read the unallocated address");
+    }
+    let mut addresses = frontends.iter().filter(|frontend| frontend.service == to);
+    addresses
+        .find(|frontend| Family::of(frontend.address.ip()) == family)
+        .map(|frontend| frontend.address.ip())
+        .with_context(|| format!("to: no Service {to:?} has an {family} address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{CLUSTER, Files, PACKET_PATH};
+
+    fn built_in() -> (Manifests, Vec<Row>) {
+        let files = Files::at(None);
+        let mut manifests = Manifests::default();
+        for path in CLUSTER {
+            manifests.add(&files.text(path).unwrap()).unwrap();
+        }
+        let rows = read(&files.text(PACKET_PATH).unwrap(), &manifests).unwrap();
+        (manifests, rows)
+    }
+
+    #[test]
+    fn every_kind_of_client_has_a_row_for_every_frontend() {
+        let (manifests, rows) = built_in();
+        for frontend in manifests.frontends() {
+            for client in ["pod-a3", "pod-b3", "node-a", "node-b", "outside"] {
+                let found = rows.iter().any(|row| {
+                    row.from.name() == client
+                        && row.target == frontend.address
+                        && row.protocol == frontend.protocol
+                });
+                assert!(found, "{client} does not dial {frontend:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_contradicts_the_manifests_is_refused() {
+        let (manifests, _) = built_in();
+        let refused = |row: &str| read(&format!("rows:\n- {row}\n"), &manifests).unwrap_err();
+        let row = "{from: pod-a3, to: empty, port: 80, protocol: TCP, family: IPv4, expect: answered, source: client, rules: [S-15]}";
+        assert!(format!("{:#}", refused(row)).contains("row 1: expect: 0 endpoints are ready"));
+        let row = "{from: pod-a3, to: web, port: 80, protocol: TCP, family: IPv4, expect: refused, rules: []}";
+        assert!(format!("{:#}", refused(row)).contains("row 1"));
+        let row = "{from: pod-z1, to: web, port: 80, protocol: TCP, family: IPv4, expect: refused, rules: [S-1]}";
+        assert!(format!("{:#}", refused(row)).contains("nobody is called"));
+    }
+}
