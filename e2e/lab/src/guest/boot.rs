@@ -140,7 +140,9 @@ fn start(folder: &Path, image: &Image, job: &Job) -> Result<Running> {
         .args(arguments(image, job))
         // Its files are named relative to this folder: a socket's path may have 107 bytes only.
         .current_dir(folder)
-        .stdin(Stdio::null())
+        // Held open by the child's handle: at its end QEMU would call the output channel closed,
+        // and the guest's first write would wait for ever.
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()
