@@ -43,6 +43,8 @@ mod request;
 mod service;
 
 #[cfg(feature = "socket")]
+mod batch;
+#[cfg(feature = "socket")]
 mod channel;
 #[cfg(feature = "socket")]
 mod error;
@@ -50,7 +52,7 @@ mod error;
 mod socket;
 
 pub use attribute::EncodeError;
-pub use destination::{Destination, DestinationKey, Forwarding};
+pub use destination::{Destination, DestinationKey, Forwarding, Tunnel};
 pub use key::{Family, Protocol, ServiceKey};
 pub use message::{Envelope, RawMessage, error_code, messages};
 pub use reply::{Info, Reply};

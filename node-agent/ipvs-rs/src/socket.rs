@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use netlink_packet_core::{DecodeError, NLM_F_ACK, NLM_F_DUMP_INTR, NlasIterator, parse_u16};
+use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR, NlasIterator, parse_u16};
 use netlink_packet_generic::constants::{
     CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME, CTRL_CMD_GETFAMILY, CTRL_CMD_NEWFAMILY,
     GENL_ID_CTRL,
@@ -16,6 +16,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 
 use crate::FAMILY_NAME;
 use crate::attribute;
+use crate::batch::{Batch, Slot};
 use crate::channel::{Channel, Counters, Received};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -30,9 +31,6 @@ pub const DEFAULT_PER_SEND: usize = 64;
 
 /// The most requests in one send, so that their errors always fit into the receive buffer.
 pub const MAX_PER_SEND: usize = 256;
-
-/// A send is closed early when it has grown to this many bytes.
-const MAX_SEND_BYTES: usize = 64 * 1024;
 
 const DUMP_ATTEMPTS: u32 = 5;
 const ENOENT: i32 = 2;
@@ -377,75 +375,4 @@ fn unreadable(error: DecodeError) -> Error {
 
 fn is_missing(result: &Result<(), Error>) -> bool {
     matches!(result, Err(error) if error.errno() == Some(ENOENT))
-}
-
-enum Slot {
-    Sent(u32),
-    Refused(Error),
-}
-
-/// The bytes of one send and which request has which sequence number.
-struct Batch {
-    bytes: Vec<u8>,
-    messages: usize,
-    /// One for each request taken.
-    slots: Vec<Slot>,
-    taken: usize,
-    /// Sequence number of the last message, which alone is acknowledged.
-    fence: Option<u32>,
-}
-
-impl Batch {
-    fn build(requests: &[Request], most: usize, family_id: u16, channel: &mut Channel) -> Self {
-        let mut batch = Self {
-            bytes: Vec::new(),
-            messages: 0,
-            slots: Vec::new(),
-            taken: 0,
-            fence: None,
-        };
-        let mut last_start = 0;
-        for request in requests.iter().take(most) {
-            if batch.bytes.len() >= MAX_SEND_BYTES {
-                break;
-            }
-            let start = batch.bytes.len();
-            let sequence = channel.next_sequence();
-            let envelope = Envelope {
-                family_id,
-                sequence,
-                acknowledge: false,
-            };
-            batch.taken = batch.taken.saturating_add(1);
-            let boxed = || Box::new(request.clone());
-            if !request.is_write() {
-                batch
-                    .slots
-                    .push(Slot::Refused(Error::NotAWrite { request: boxed() }));
-            } else if let Err(source) = request.encode(envelope, &mut batch.bytes) {
-                batch.slots.push(Slot::Refused(Error::Encode {
-                    request: boxed(),
-                    source,
-                }));
-            } else {
-                batch.slots.push(Slot::Sent(sequence));
-                batch.messages = batch.messages.saturating_add(1);
-                batch.fence = Some(sequence);
-                last_start = start;
-            }
-        }
-        request_acknowledgement(&mut batch.bytes, last_start);
-        batch
-    }
-}
-
-/// Sets `NLM_F_ACK` in the header of the message that starts at `start`.
-fn request_acknowledgement(bytes: &mut [u8], start: usize) {
-    let flags = bytes
-        .get_mut(start..)
-        .and_then(|message| message.get_mut(6..8));
-    if let Some([low, high]) = flags {
-        let value = u16::from_ne_bytes([*low, *high]) | NLM_F_ACK;
-        [*low, *high] = value.to_ne_bytes();
-    }
 }
