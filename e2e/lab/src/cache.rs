@@ -11,7 +11,11 @@ use anyhow::{Context, Result, bail};
 /// # Errors
 /// Neither `XDG_CACHE_HOME` nor `HOME` is set, or the folder cannot be made.
 pub fn folder(name: &str) -> Result<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let root = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let Some(root) = root else {
         bail!("neither XDG_CACHE_HOME nor HOME is set; one of them says where caches go");
@@ -29,7 +33,9 @@ pub fn run_folder(purpose: &str) -> Result<PathBuf> {
     const RUNS_KEPT: usize = 8;
     let runs = folder("runs")?;
     keep_newest(&runs, RUNS_KEPT)?;
-    let millis = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
+    let millis = SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |since| since.as_millis());
     let folder = runs.join(format!("{purpose}-{}-{millis}", std::process::id()));
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     Ok(folder)

@@ -6,12 +6,18 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::progress::say;
-use crate::{guest, packages};
+use crate::nested::Programs;
+use crate::progress::{print, say};
+use crate::scenarios::{Mode, Place, Stage};
+use crate::{demo, guest, packages, progress, scenarios, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
-#[command(name = "cargo lab", bin_name = "cargo lab", disable_help_subcommand = true)]
+#[command(
+    name = "cargo lab",
+    bin_name = "cargo lab",
+    disable_help_subcommand = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -19,9 +25,47 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Shows the main job: two nodes, Services, clients, a change; then powers off
+    Demo(Demo),
+    /// Runs all checks and tests, or some tiers of them
+    Verify(Verify),
+    /// Runs scenarios by name
+    Scenarios(Scenarios),
+    /// Installs what is missing, builds our programs and prints where they are
+    Build,
     /// The emulated machine whose kernel has IPVS
     #[command(subcommand)]
     Guest(GuestCommand),
+}
+
+#[derive(Args)]
+struct Demo {
+    /// Leaves it running and says what to try; Ctrl-C ends it
+    #[arg(long)]
+    keep: bool,
+    /// Which kernel is used
+    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+    place: Place,
+}
+
+#[derive(Args)]
+struct Verify {
+    /// Runs this tier only; may be repeated
+    #[arg(long = "tier", value_name = "NAME")]
+    tiers: Vec<String>,
+    /// Which kernel is used where IPVS is needed
+    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+    place: Place,
+}
+
+#[derive(Args)]
+struct Scenarios {
+    /// Which kernel is used
+    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+    place: Place,
+    /// Names, or --all, as `portolan-scenarios run` takes them
+    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -65,14 +109,41 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<u8> {
     match command {
+        Command::Demo(demo) => {
+            demo::run(demo.place, Mode { keep: demo.keep }, &mut std::io::stdout())
+        }
+        Command::Verify(verify) => Ok(u8::from(!verify::run(&verify.tiers, verify.place)?)),
+        Command::Scenarios(scenarios) => {
+            let words: Vec<&str> = std::iter::once("run")
+                .chain(scenarios.words.iter().map(String::as_str))
+                .collect();
+            Stage::prepare(scenarios.place)?.run(&words, Mode::default(), &mut std::io::stdout())
+        }
+        Command::Build => build(),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),
         Command::Guest(GuestCommand::Shell) => guest::shell::connect().map(|()| 0),
     }
 }
 
+fn build() -> Result<u8> {
+    packages::ensure()?;
+    for binary in Programs::build()?.iter() {
+        print(&binary.path.to_string_lossy())?;
+    }
+    Ok(0)
+}
+
 fn guest_run(run: GuestRun) -> Result<u8> {
     let image = guest::prepare(&packages::ensure()?)?;
     let mut job = guest::Job::new(run.command, guest::Payload::default());
+    job.environment = progress::for_programs();
+    if job
+        .command
+        .first()
+        .is_some_and(|name| name.starts_with("portolan-"))
+    {
+        job = scenarios::with_our_programs(job, &Programs::build()?);
+    }
     job.memory = run.memory;
     job.modules = run.modules;
     job.network = run.network;

@@ -5,9 +5,15 @@
 
 pub mod cache;
 pub mod cli;
+pub mod closing;
+pub mod demo;
 pub mod guest;
+pub mod nested;
 pub mod packages;
 pub mod process;
 pub mod progress;
+pub mod scenarios;
+pub mod tiers;
+pub mod verify;
 
 pub use cli::main;

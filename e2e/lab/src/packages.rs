@@ -27,38 +27,137 @@ const fn program(name: &'static str, package: &'static str, why: &'static str) -
 
 /// Every Debian program that the lab or the scenarios start.
 pub const PROGRAMS: &[Program] = &[
-    program("apt-cache", "apt", "lab: finds the newest kernel package for the guest"),
-    program("apt-get", "apt", "lab: installs packages, fetches the guest's kernel"),
-    program("busybox", "busybox-static", "guest: mount, poweroff and other small tools"),
-    program("conntrack", "conntrack", "scenarios: show and check tracked connections"),
-    program("curl", "curl", "scenarios: ask a web Service as a person would"),
-    program("dash", "dash", "guest: shell that starts real tools before busybox's own"),
-    program("depmod", "kmod", "lab: module dependencies of the guest's kernel"),
-    program("dpkg", "dpkg", "lab: unpacks the kernel package without installing it"),
-    program("dpkg-query", "dpkg", "lab: which packages are installed, and their files"),
+    program(
+        "apt-cache",
+        "apt",
+        "lab: finds the newest kernel package for the guest",
+    ),
+    program(
+        "apt-get",
+        "apt",
+        "lab: installs packages, fetches the guest's kernel",
+    ),
+    program(
+        "busybox",
+        "busybox-static",
+        "guest: mount, poweroff and other small tools",
+    ),
+    program(
+        "conntrack",
+        "conntrack",
+        "scenarios: show and check tracked connections",
+    ),
+    program(
+        "curl",
+        "curl",
+        "scenarios: ask a web Service as a person would",
+    ),
+    program(
+        "dash",
+        "dash",
+        "guest: shell that starts real tools before busybox's own",
+    ),
+    program(
+        "depmod",
+        "kmod",
+        "lab: module dependencies of the guest's kernel",
+    ),
+    program(
+        "dpkg",
+        "dpkg",
+        "lab: unpacks the kernel package without installing it",
+    ),
+    program(
+        "dpkg-query",
+        "dpkg",
+        "lab: which packages are installed, and their files",
+    ),
     program("id", "coreutils", "lab: whether it runs as root"),
-    program("ip", "iproute2", "scenarios: namespaces, links, addresses, routes"),
-    program("ip6tables-save", "iptables", "scenarios: compare the rules of the IPv6 kernel"),
-    program("ipset", "ipset", "scenarios: an independent look at our sets"),
-    program("iptables-restore", "iptables", "node agent: loads its rules"),
-    program("iptables-save", "iptables", "scenarios: compare the rules of the IPv4 kernel"),
-    program("ipvsadm", "ipvsadm", "scenarios: an independent look at IPVS, and the peer in benchmarks"),
-    program("ldd", "libc-bin", "lab: libraries of the programs that go into the guest"),
-    program("modprobe", "kmod", "lab: does this kernel have IPVS; guest: loads modules"),
-    program("nft", "nftables", "scenarios: rules as the kernel holds them"),
-    program("ps", "procps", "scenarios: memory and time of our processes"),
-    program("qemu-system-x86_64", "qemu-system-x86", "lab: the emulated machine"),
-    program("setpriv", "util-linux", "lab: ends what it started when it ends itself"),
+    program(
+        "ip",
+        "iproute2",
+        "scenarios: namespaces, links, addresses, routes",
+    ),
+    program(
+        "ip6tables-save",
+        "iptables",
+        "scenarios: compare the rules of the IPv6 kernel",
+    ),
+    program(
+        "ipset",
+        "ipset",
+        "scenarios: an independent look at our sets",
+    ),
+    program(
+        "iptables-restore",
+        "iptables",
+        "node agent: loads its rules",
+    ),
+    program(
+        "iptables-save",
+        "iptables",
+        "scenarios: compare the rules of the IPv4 kernel",
+    ),
+    program(
+        "ipvsadm",
+        "ipvsadm",
+        "scenarios: an independent look at IPVS, and the peer in benchmarks",
+    ),
+    program(
+        "ldd",
+        "libc-bin",
+        "lab: libraries of the programs that go into the guest",
+    ),
+    program(
+        "modprobe",
+        "kmod",
+        "lab: does this kernel have IPVS; guest: loads modules",
+    ),
+    program(
+        "nft",
+        "nftables",
+        "scenarios: rules as the kernel holds them",
+    ),
+    program(
+        "ps",
+        "procps",
+        "scenarios: memory and time of our processes",
+    ),
+    program(
+        "qemu-system-x86_64",
+        "qemu-system-x86",
+        "lab: the emulated machine",
+    ),
+    program(
+        "setpriv",
+        "util-linux",
+        "lab: ends what it started when it ends itself",
+    ),
     program("ss", "iproute2", "scenarios: sockets in a namespace"),
-    program("strace", "strace", "guest shell: what a process asks of the kernel"),
+    program(
+        "strace",
+        "strace",
+        "guest shell: what a process asks of the kernel",
+    ),
     program("stty", "coreutils", "lab: the terminal of a guest shell"),
-    program("sysctl", "procps", "scenarios: kernel settings of a namespace"),
-    program("tcpdump", "tcpdump", "guest shell and scenarios: packets on a link"),
+    program(
+        "sysctl",
+        "procps",
+        "scenarios: kernel settings of a namespace",
+    ),
+    program(
+        "tcpdump",
+        "tcpdump",
+        "guest shell and scenarios: packets on a link",
+    ),
 ];
 
 /// Files that only come with a package, no program of it being started by name.
-pub const FILES: &[Program] =
-    &[program("/etc/protocols", "netbase", "guest: names such as `tcp` in set entries")];
+pub const FILES: &[Program] = &[program(
+    "/etc/protocols",
+    "netbase",
+    "guest: names such as `tcp` in set entries",
+)];
 
 /// Installed packages of the tables, with their versions.
 pub type Versions = BTreeMap<String, String>;
@@ -78,8 +177,11 @@ pub fn find(name: &str) -> Option<&'static Program> {
 pub fn ensure() -> Result<Versions> {
     let wanted = wanted();
     let versions = installed(&wanted)?;
-    let missing: Vec<&str> =
-        wanted.iter().copied().filter(|name| !versions.contains_key(*name)).collect();
+    let missing: Vec<&str> = wanted
+        .iter()
+        .copied()
+        .filter(|name| !versions.contains_key(*name))
+        .collect();
     if missing.is_empty() {
         return Ok(versions);
     }
@@ -125,8 +227,11 @@ pub fn is_root() -> Result<bool> {
 const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
 
 fn wanted() -> Vec<&'static str> {
-    let mut names: Vec<&str> =
-        PROGRAMS.iter().chain(FILES).map(|program| program.package).collect();
+    let mut names: Vec<&str> = PROGRAMS
+        .iter()
+        .chain(FILES)
+        .map(|program| program.package)
+        .collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -134,7 +239,9 @@ fn wanted() -> Vec<&'static str> {
 
 fn installed(names: &[&str]) -> Result<Versions> {
     let mut query = process::program("dpkg-query")?;
-    query.args(["-W", "-f", r"${Package}\t${Version}\t${db:Status-Status}\n"]).args(names);
+    query
+        .args(["-W", "-f", r"${Package}\t${Version}\t${db:Status-Status}\n"])
+        .args(names);
     // It exits 1 when a name is unknown to it; what it knows is printed all the same.
     let output = query.output().context(
         "starting `dpkg-query`: the lab prepares Debian machines; on another system run it \
@@ -161,7 +268,14 @@ fn install(missing: &[&str]) -> Result<()> {
     let mut install = process::program("apt-get")?;
     install
         .env("DEBIAN_FRONTEND", "noninteractive")
-        .args(["install", "-y", "-qq", "--no-install-recommends", "-o", LOCK_WAIT])
+        .args([
+            "install",
+            "-y",
+            "-qq",
+            "--no-install-recommends",
+            "-o",
+            LOCK_WAIT,
+        ])
         .args(missing);
     process::output(&mut install)
         .with_context(|| format!("installing Debian packages: {}", missing.join(" ")))?;
@@ -176,7 +290,12 @@ mod tests {
     #[test]
     fn the_table_is_sorted_and_names_each_program_once_with_a_reason() {
         for pair in PROGRAMS.windows(2) {
-            assert!(pair[0].name < pair[1].name, "{} before {}", pair[0].name, pair[1].name);
+            assert!(
+                pair[0].name < pair[1].name,
+                "{} before {}",
+                pair[0].name,
+                pair[1].name
+            );
         }
         for program in PROGRAMS.iter().chain(FILES) {
             assert!(program.why.contains(": "), "{} has no reason", program.name);
@@ -187,7 +306,10 @@ mod tests {
     fn only_packages_that_are_really_installed_count() {
         let text = "cpio\t\tnot-installed\ndash\t0.5.12-2\tinstalled\nold\t1\tconfig-files\n";
         let versions = parse_installed(text);
-        assert_eq!(versions.into_iter().collect::<Vec<_>>(), [("dash".into(), "0.5.12-2".into())]);
+        assert_eq!(
+            versions.into_iter().collect::<Vec<_>>(),
+            [("dash".into(), "0.5.12-2".into())]
+        );
     }
 
     #[test]

@@ -14,7 +14,11 @@ use crate::packages;
 const DEVELOPER_TOOLS: &[&str] = &["cargo", "git"];
 
 /// What an outer `cargo run` sets for one package; a nested cargo must not see it as its own.
-const OUTER_CARGO: &[&str] = &["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
+const OUTER_CARGO: &[&str] = &[
+    "CARGO_BIN_NAME",
+    "CARGO_CRATE_NAME",
+    "CARGO_PRIMARY_PACKAGE",
+];
 
 /// A Debian program of the table, a developer's tool, or nothing.
 ///
@@ -44,7 +48,9 @@ pub fn program(name: &str) -> Result<Command> {
 pub fn dying_with_us(name: &str, signal: &str) -> Result<Command> {
     let inner = program(name)?;
     let mut command = program("setpriv")?;
-    command.args(["--pdeathsig", signal, "--"]).arg(inner.get_program());
+    command
+        .args(["--pdeathsig", signal, "--"])
+        .arg(inner.get_program());
     Ok(command)
 }
 
@@ -83,8 +89,17 @@ pub fn output(command: &mut Command) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let words = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
-    bail!("`{}` failed ({}): {}", shown(command), output.status, last_lines(words, 12))
+    let words = if output.stderr.is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
+    bail!(
+        "`{}` failed ({}): {}",
+        shown(command),
+        output.status,
+        last_lines(words, 12)
+    )
 }
 
 /// Runs to the end, whatever its exit status.
@@ -93,7 +108,9 @@ pub fn output(command: &mut Command) -> Result<String> {
 /// It cannot be started.
 pub fn finish(command: &mut Command) -> Result<Output> {
     command.stdin(std::process::Stdio::null());
-    command.output().with_context(|| format!("starting `{}`", shown(command)))
+    command
+        .output()
+        .with_context(|| format!("starting `{}`", shown(command)))
 }
 
 /// A command as a person would type it.
@@ -108,11 +125,18 @@ pub fn shown(command: &Command) -> String {
 #[must_use]
 pub fn last_lines(bytes: &[u8], count: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|l| !l.is_empty())
+        .collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-#[allow(clippy::disallowed_methods, reason = "the one place; its callers have checked the name")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the one place; its callers have checked the name"
+)]
 fn raw(name: &str) -> Command {
     Command::new(name)
 }
@@ -130,16 +154,26 @@ mod tests {
     #[test]
     fn a_program_outside_the_table_is_refused_with_the_way_to_add_it() {
         let message = program("wget").unwrap_err().to_string();
-        assert!(message.contains("`wget`") && message.contains("packages.rs"), "{message}");
+        assert!(
+            message.contains("`wget`") && message.contains("packages.rs"),
+            "{message}"
+        );
         assert!(program("/usr/bin/ip").is_err());
     }
 
     #[test]
     fn a_failure_names_the_command_and_its_last_words() {
-        let message = output(program("dpkg-query").unwrap().args(["-W", "no-such-package"]))
-            .unwrap_err()
-            .to_string();
-        assert!(message.contains("dpkg-query -W no-such-package"), "{message}");
+        let message = output(
+            program("dpkg-query")
+                .unwrap()
+                .args(["-W", "no-such-package"]),
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(
+            message.contains("dpkg-query -W no-such-package"),
+            "{message}"
+        );
         assert!(message.contains("no packages found"), "{message}");
     }
 

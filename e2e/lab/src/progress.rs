@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::process;
+
 /// One long piece of work. Dropped without [`Step::done`], it just disappears.
 pub struct Step {
     title: String,
@@ -23,7 +25,11 @@ impl Step {
         if bar.is_none() {
             say(&format!("{title} …"));
         }
-        Self { title: title.to_owned(), started: Instant::now(), bar }
+        Self {
+            title: title.to_owned(),
+            started: Instant::now(),
+            bar,
+        }
     }
 
     /// Says what is being done at the moment.
@@ -39,7 +45,11 @@ impl Step {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        say(&format!("{}: {text} ({})", self.title, seconds(self.started.elapsed())));
+        say(&format!(
+            "{}: {text} ({})",
+            self.title,
+            seconds(self.started.elapsed())
+        ));
     }
 }
 
@@ -85,6 +95,50 @@ pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
+/// What programs without a terminal of their own need to know of this one.
+#[must_use]
+pub fn for_programs() -> Vec<(String, String)> {
+    let coloured = std::io::stdout().is_terminal() && !in_ci();
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colour = if coloured && !plain {
+        ("COLOR", "1")
+    } else {
+        ("NO_COLOR", "1")
+    };
+    let mut all = vec![(colour.0.to_owned(), colour.1.to_owned())];
+    if let Some(width) = terminal_width() {
+        all.push(("COLUMNS".to_owned(), width));
+    }
+    let ours = |name: &str| name.starts_with("PORTOLAN_") || PASSED_ON.contains(&name);
+    // Names and values that are no text cannot be ours.
+    let texts = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    all.extend(texts.filter(|(name, _)| ours(name)));
+    all
+}
+
+/// Columns of the terminal that standard output goes to; none when it goes elsewhere.
+fn terminal_width() -> Option<String> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let size = process::output(
+        process::program("stty")
+            .ok()?
+            .args(["-F", "/dev/tty", "size"]),
+    );
+    width_of(&size.ok()?)
+}
+
+/// `stty size` prints rows and columns; 0 when it does not know.
+fn width_of(size: &str) -> Option<String> {
+    let columns: u16 = size.split_whitespace().nth(1)?.parse().ok()?;
+    (columns > 0).then(|| columns.to_string())
+}
+
+/// Chosen by whoever starts the lab, meant for what it starts.
+const PASSED_ON: &[&str] = &["CI", "RUST_BACKTRACE", "RUST_LOG"];
+
 fn spinner(title: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
@@ -98,6 +152,13 @@ fn spinner(title: &str) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_width_is_the_second_number_and_0_is_none() {
+        assert_eq!(width_of("24 80\n").as_deref(), Some("80"));
+        assert_eq!(width_of("0 0\n"), None);
+        assert_eq!(width_of(""), None);
+    }
 
     #[test]
     fn durations_are_shown_with_one_decimal() {

@@ -31,7 +31,12 @@ struct Header<'a> {
 impl<W: Write> Archive<W> {
     /// Starts an archive.
     pub fn new(out: W) -> Self {
-        Self { out, written: 0, entries: 0, folders: BTreeSet::new() }
+        Self {
+            out,
+            written: 0,
+            entries: 0,
+            folders: BTreeSet::new(),
+        }
     }
 
     /// Adds a folder, and those above it.
@@ -44,7 +49,12 @@ impl<W: Write> Archive<W> {
             return Ok(());
         }
         self.parent(path)?;
-        self.header(&Header { path, mode: FOLDER | 0o755, size: 0, device: (0, 0) })
+        self.header(&Header {
+            path,
+            mode: FOLDER | 0o755,
+            size: 0,
+            device: (0, 0),
+        })
     }
 
     /// Adds a file that is held in memory.
@@ -71,10 +81,17 @@ impl<W: Write> Archive<W> {
             .map_err(|_| io::Error::other(format!("{path}: larger than 4 GiB")))?;
         self.parent(path)?;
         let mode = REGULAR | (permissions & 0o7777);
-        self.header(&Header { path, mode, size: short, device: (0, 0) })?;
+        self.header(&Header {
+            path,
+            mode,
+            size: short,
+            device: (0, 0),
+        })?;
         let copied = io::copy(&mut content.take(size), &mut self.out)?;
         if copied != size {
-            return Err(io::Error::other(format!("{path}: {copied} bytes instead of {size}")));
+            return Err(io::Error::other(format!(
+                "{path}: {copied} bytes instead of {size}"
+            )));
         }
         self.written += size;
         self.pad(4)
@@ -88,7 +105,12 @@ impl<W: Write> Archive<W> {
         let path = path.trim_matches('/');
         self.parent(path)?;
         let size = u32::try_from(target.len()).map_err(io::Error::other)?;
-        self.header(&Header { path, mode: SYMLINK | 0o777, size, device: (0, 0) })?;
+        self.header(&Header {
+            path,
+            mode: SYMLINK | 0o777,
+            size,
+            device: (0, 0),
+        })?;
         self.bytes(target.as_bytes())?;
         self.pad(4)
     }
@@ -101,7 +123,12 @@ impl<W: Write> Archive<W> {
         let path = path.trim_matches('/');
         self.parent(path)?;
         let mode = CHARACTER_DEVICE | 0o600;
-        self.header(&Header { path, mode, size: 0, device: (major, minor) })
+        self.header(&Header {
+            path,
+            mode,
+            size: 0,
+            device: (major, minor),
+        })
     }
 
     /// Ends the archive.
@@ -109,14 +136,20 @@ impl<W: Write> Archive<W> {
     /// # Errors
     /// The archive cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
-        self.header(&Header { path: "TRAILER!!!", mode: 0, size: 0, device: (0, 0) })?;
+        self.header(&Header {
+            path: "TRAILER!!!",
+            mode: 0,
+            size: 0,
+            device: (0, 0),
+        })?;
         self.pad(BLOCK)?;
         self.out.flush()?;
         Ok(self.out)
     }
 
     fn parent(&mut self, path: &str) -> io::Result<()> {
-        path.rsplit_once('/').map_or(Ok(()), |(parent, _)| self.folder(parent))
+        path.rsplit_once('/')
+            .map_or(Ok(()), |(parent, _)| self.folder(parent))
     }
 
     fn header(&mut self, entry: &Header<'_>) -> io::Result<()> {
@@ -124,8 +157,21 @@ impl<W: Write> Archive<W> {
         let name = u32::try_from(entry.path.len() + 1).map_err(io::Error::other)?;
         let (major, minor) = entry.device;
         // inode, mode, uid, gid, links, mtime, size, device (2), node's device (2), name, checksum
-        let fields =
-            [self.entries, entry.mode, 0, 0, 1, 0, entry.size, 0, 0, major, minor, name, 0];
+        let fields = [
+            self.entries,
+            entry.mode,
+            0,
+            0,
+            1,
+            0,
+            entry.size,
+            0,
+            0,
+            major,
+            minor,
+            name,
+            0,
+        ];
         let mut text = String::from("070701");
         for field in fields {
             text.push_str(&format!("{field:08x}"));
@@ -170,14 +216,20 @@ mod tests {
             if path == "TRAILER!!!" {
                 return entries;
             }
-            entries.push((path, u32::try_from(mode).unwrap(), bytes[data..data + size].to_vec()));
+            entries.push((
+                path,
+                u32::try_from(mode).unwrap(),
+                bytes[data..data + size].to_vec(),
+            ));
         }
     }
 
     #[test]
     fn what_is_written_is_read_back_with_the_folders_above_it() {
         let mut archive = Archive::new(Vec::new());
-        archive.text("/etc/hosts", 0o644, "127.0.0.1 localhost\n").unwrap();
+        archive
+            .text("/etc/hosts", 0o644, "127.0.0.1 localhost\n")
+            .unwrap();
         archive.text("/etc/shells", 0o644, "").unwrap();
         archive.link("bin", "usr/bin").unwrap();
         archive.device("/dev/console", 5, 1).unwrap();
@@ -185,7 +237,17 @@ mod tests {
         assert_eq!(bytes.len() % 512, 0);
         let entries = unpack(&bytes);
         let names: Vec<&str> = entries.iter().map(|entry| entry.0.as_str()).collect();
-        assert_eq!(names, ["etc", "etc/hosts", "etc/shells", "bin", "dev", "dev/console"]);
+        assert_eq!(
+            names,
+            [
+                "etc",
+                "etc/hosts",
+                "etc/shells",
+                "bin",
+                "dev",
+                "dev/console"
+            ]
+        );
         assert_eq!(entries[1].2, b"127.0.0.1 localhost\n");
         assert_eq!(entries[1].1, 0o100_644);
         assert_eq!(entries[3].1 & 0o170_000, SYMLINK);
@@ -194,7 +256,9 @@ mod tests {
 
     #[test]
     fn a_file_that_shrank_while_it_was_read_is_an_error() {
-        let error = Archive::new(Vec::new()).file("a", 0o644, 5, &b"abc"[..]).unwrap_err();
+        let error = Archive::new(Vec::new())
+            .file("a", 0o644, 5, &b"abc"[..])
+            .unwrap_err();
         assert_eq!(error.to_string(), "a: 3 bytes instead of 5");
     }
 }

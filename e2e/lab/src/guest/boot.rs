@@ -76,7 +76,11 @@ pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8
     step.detail("booting");
     payload::write(&folder.join("initrd"), image, job)?;
     let mut running = start(&folder, image, job)?;
-    let output = running.child.stdout.take().context("QEMU has no standard output")?;
+    let output = running
+        .child
+        .stdout
+        .take()
+        .context("QEMU has no standard output")?;
     let started = AtomicBool::new(false);
     let result = thread::scope(|scope| {
         let copy = scope.spawn(|| forward(output, sink, &started));
@@ -84,13 +88,15 @@ pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8
         // Ends the copying too, which reads until QEMU is gone.
         running.end();
         started.store(true, Ordering::Release);
-        let copied = copy.join().map_err(|_| anyhow!("the thread that passes output on died"))?;
+        let copied = copy
+            .join()
+            .map_err(|_| anyhow!("the thread that passes output on died"))?;
         let status = result?;
         copied.context("passing the guest's output on")?;
         Ok(status)
     });
     drop(fs::remove_file(folder.join("initrd")));
-    result.map_err(|error: anyhow::Error| with_console(error, &folder))
+    result.map_err(|error: anyhow::Error| with_console(&error, &folder))
 }
 
 struct Running {
@@ -126,7 +132,9 @@ enum Status {
 /// What init has written so far. A line counts once its end is there.
 fn parse_status(text: &str) -> Status {
     let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
-    let ended = complete.lines().find_map(|line| line.strip_prefix("exit ")?.parse().ok());
+    let ended = complete
+        .lines()
+        .find_map(|line| line.strip_prefix("exit ")?.parse().ok());
     match ended {
         Some(code) => Status::Ended(code),
         None if complete.lines().any(|line| line == "started") => Status::Started,
@@ -147,7 +155,10 @@ fn start(folder: &Path, image: &Image, job: &Job) -> Result<Running> {
         .stderr(log)
         .spawn()
         .context("starting QEMU")?;
-    Ok(Running { child, folder: folder.to_owned() })
+    Ok(Running {
+        child,
+        folder: folder.to_owned(),
+    })
 }
 
 fn arguments(image: &Image, job: &Job) -> Vec<String> {
@@ -163,7 +174,10 @@ fn arguments(image: &Image, job: &Job) -> Vec<String> {
     add(&["-m", &job.memory.to_string()]);
     add(&["-kernel", &image.kernel().to_string_lossy()]);
     // Mitigations cost time and protect nobody here. An oops must not pass unseen.
-    add(&["-append", "console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init"]);
+    add(&[
+        "-append",
+        "console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init",
+    ]);
     if job.network {
         add(&["-nic", "user,model=virtio-net-pci"]);
     }
@@ -210,7 +224,9 @@ fn watch(
 }
 
 fn check(deadline: Option<Duration>, since: Instant, slowness: f64, what: &str) -> Result<()> {
-    let Some(limit) = deadline.map(|deadline| deadline.mul_f64(slowness)) else { return Ok(()) };
+    let Some(limit) = deadline.map(|deadline| deadline.mul_f64(slowness)) else {
+        return Ok(());
+    };
     if since.elapsed() > limit {
         bail!(
             "the guest was ended: {what} within {} s (PORTOLAN_SLOWNESS={slowness} multiplies this)",
@@ -221,15 +237,29 @@ fn check(deadline: Option<Duration>, since: Instant, slowness: f64, what: &str) 
 }
 
 fn died(status: ExitStatus, started: bool) -> String {
-    let when = if started { "before its command ended" } else { "while booting" };
+    let when = if started {
+        "before its command ended"
+    } else {
+        "while booting"
+    };
     format!("the guest died {when} (QEMU: {status}); a kernel panic ends it this way")
 }
 
 /// The guest has nothing to lose, but a panic on the way down should be seen.
 fn power_off(running: &mut Running, slowness: f64) -> Result<()> {
     let since = Instant::now();
-    while running.child.try_wait().context("waiting for QEMU")?.is_none() {
-        check(Some(POWER_OFF_DEADLINE), since, slowness, "it did not power off")?;
+    while running
+        .child
+        .try_wait()
+        .context("waiting for QEMU")?
+        .is_none()
+    {
+        check(
+            Some(POWER_OFF_DEADLINE),
+            since,
+            slowness,
+            "it did not power off",
+        )?;
         thread::sleep(LOOK_AGAIN);
     }
     Ok(())
@@ -255,13 +285,16 @@ fn forward(
     }
 }
 
-fn with_console(error: anyhow::Error, folder: &Path) -> anyhow::Error {
+fn with_console(error: &anyhow::Error, folder: &Path) -> anyhow::Error {
     let mut text = format!("{error:#}");
     for name in ["console.log", "qemu.log"] {
         let path = folder.join(name);
         let lines = process::last_lines(&fs::read(&path).unwrap_or_default(), 25);
         if !lines.is_empty() {
-            text.push_str(&format!("\n--- last lines of {} ---\n{lines}", path.display()));
+            text.push_str(&format!(
+                "\n--- last lines of {} ---\n{lines}",
+                path.display()
+            ));
         }
     }
     anyhow!(text)
@@ -284,8 +317,13 @@ mod tests {
     fn a_passed_deadline_names_what_was_awaited_and_the_factor() {
         let since = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
         let second = Some(Duration::from_secs(1));
-        let error = check(second, since, 2.0, "it did not boot").unwrap_err().to_string();
-        assert!(error.contains("did not boot within 2 s (PORTOLAN_SLOWNESS=2"), "{error}");
+        let error = check(second, since, 2.0, "it did not boot")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("did not boot within 2 s (PORTOLAN_SLOWNESS=2"),
+            "{error}"
+        );
         assert!(check(second, since, 10.0, "").is_ok());
         assert!(check(None, since, 1.0, "").is_ok());
     }

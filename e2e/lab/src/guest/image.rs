@@ -93,9 +93,12 @@ fn key(versions: &Versions, texts: &[&str]) -> String {
 
 /// Libraries belong to other packages than those in the key, so each copied file is compared.
 fn is_fresh(folder: &Path) -> bool {
-    let Ok(sources) = fs::read_to_string(folder.join("sources")) else { return false };
+    let Ok(sources) = fs::read_to_string(folder.join("sources")) else {
+        return false;
+    };
     sources.lines().all(|line| {
-        line.split_once('\t').is_some_and(|(stamp, path)| stamp_of(Path::new(path)) == stamp)
+        line.split_once('\t')
+            .is_some_and(|(stamp, path)| stamp_of(Path::new(path)) == stamp)
     })
 }
 
@@ -172,8 +175,16 @@ impl Tools {
             files.insert(recipe::merged(&library.to_string_lossy()), library);
         }
         let applets = process::output(process::program("busybox")?.arg("--list"))?;
-        let applets = applets.lines().filter(|name| *name != "sh").map(str::to_owned).collect();
-        Ok(Self { files, links, applets })
+        let applets = applets
+            .lines()
+            .filter(|name| *name != "sh")
+            .map(str::to_owned)
+            .collect();
+        Ok(Self {
+            files,
+            links,
+            applets,
+        })
     }
 
     fn sources(&self) -> String {
@@ -184,7 +195,15 @@ impl Tools {
 
 fn write_base(base: &Path, kernel: &Kernel, modules: &[String], tools: &Tools) -> Result<()> {
     let mut archive = Archive::new(BufWriter::new(File::create(base)?));
-    for folder in ["/dev", "/proc", "/sys", "/root", "/usr/bin", "/usr/sbin", "/usr/lib64"] {
+    for folder in [
+        "/dev",
+        "/proc",
+        "/sys",
+        "/root",
+        "/usr/bin",
+        "/usr/sbin",
+        "/usr/lib64",
+    ] {
         archive.folder(folder)?;
     }
     archive.device("/dev/console", 5, 1)?;
@@ -206,7 +225,11 @@ fn write_base(base: &Path, kernel: &Kernel, modules: &[String], tools: &Tools) -
     }
     let folder = format!("/usr/lib/modules/{}", kernel.release);
     for module in modules {
-        add_file(&mut archive, &format!("{folder}/{module}"), &kernel.folder.join(module))?;
+        add_file(
+            &mut archive,
+            &format!("{folder}/{module}"),
+            &kernel.folder.join(module),
+        )?;
     }
     archive.finish()?;
     Ok(())
@@ -225,7 +248,12 @@ pub fn add_file<W: std::io::Write>(
     let file = File::open(source).with_context(adding)?;
     let data = file.metadata().with_context(adding)?;
     archive
-        .file(path, data.permissions().mode(), data.len(), BufReader::new(file))
+        .file(
+            path,
+            data.permissions().mode(),
+            data.len(),
+            BufReader::new(file),
+        )
         .with_context(adding)
 }
 
@@ -234,8 +262,10 @@ mod tests {
     use super::*;
 
     fn versions(of: &str, version: &str) -> Versions {
-        let mut all: Versions =
-            recipe::PACKAGES.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+        let mut all: Versions = recipe::PACKAGES
+            .iter()
+            .map(|name| ((*name).to_owned(), "1".to_owned()))
+            .collect();
         all.insert(of.to_owned(), version.to_owned());
         all
     }
@@ -261,7 +291,10 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let source = folder.join("tool");
         fs::write(&source, "1").unwrap();
-        assert!(!is_fresh(&folder), "an unfinished image has no list of sources");
+        assert!(
+            !is_fresh(&folder),
+            "an unfinished image has no list of sources"
+        );
         let line = format!("{}\t{}\n", stamp_of(&source), source.display());
         fs::write(folder.join("sources"), line).unwrap();
         assert!(is_fresh(&folder));

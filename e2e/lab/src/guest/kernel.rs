@@ -27,16 +27,31 @@ pub fn fetch(folder: &Path) -> Result<Kernel> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     // apt's own user cannot write here, and as root it would only warn about that.
     let mut download = process::program("apt-get")?;
-    download.current_dir(folder).args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
+    download
+        .current_dir(folder)
+        .args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
     process::output(download.arg(&package)).with_context(|| format!("fetching {package}"))?;
     let file = only_entry(folder)?;
     let unpacked = folder.join("unpacked");
-    process::output(process::program("dpkg")?.arg("-x").arg(&file).arg(&unpacked))?;
+    process::output(
+        process::program("dpkg")?
+            .arg("-x")
+            .arg(&file)
+            .arg(&unpacked),
+    )?;
     let modules = only_entry(&unpacked.join("lib/modules"))?;
-    let release = modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let release = modules
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let mut depmod = process::program("depmod")?;
     process::output(depmod.arg("-b").arg(&unpacked).arg(&release))?;
-    Ok(Kernel { release, folder: modules, unpacked })
+    Ok(Kernel {
+        release,
+        folder: modules,
+        unpacked,
+    })
 }
 
 impl Kernel {
@@ -56,7 +71,11 @@ impl Kernel {
             .with_context(|| format!("reading {}, which depmod writes", table.display()))?;
         let mut files = with_dependencies(&text, recipe::wants_module);
         if !files.iter().any(|file| file.contains("/ip_vs.ko")) {
-            bail!("kernel {} has no module ip_vs; look at {}", self.release, table.display());
+            bail!(
+                "kernel {} has no module ip_vs; look at {}",
+                self.release,
+                table.display()
+            );
         }
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -76,10 +95,16 @@ fn newest() -> Result<String> {
     let mut show = process::program("apt-cache")?;
     let text = process::output(show.args(["show", "--no-all-versions", recipe::KERNEL_PACKAGE]))
         .with_context(|| {
-            format!("looking up {}; try `sudo apt-get update`", recipe::KERNEL_PACKAGE)
+            format!(
+                "looking up {}; try `sudo apt-get update`",
+                recipe::KERNEL_PACKAGE
+            )
         })?;
     depends(&text).with_context(|| {
-        format!("`apt-cache show {}` names no linux-image package", recipe::KERNEL_PACKAGE)
+        format!(
+            "`apt-cache show {}` names no linux-image package",
+            recipe::KERNEL_PACKAGE
+        )
     })
 }
 
@@ -98,7 +123,10 @@ fn only_entry(folder: &Path) -> Result<PathBuf> {
     let mut entries = fs::read_dir(folder).with_context(reading)?;
     match (entries.next(), entries.next()) {
         (Some(entry), None) => Ok(entry.with_context(reading)?.path()),
-        (None, _) => bail!("{} is empty; the kernel package has changed", folder.display()),
+        (None, _) => bail!(
+            "{} is empty; the kernel package has changed",
+            folder.display()
+        ),
         (Some(_), Some(_)) => bail!("{} holds more than one entry", folder.display()),
     }
 }
@@ -106,8 +134,10 @@ fn only_entry(folder: &Path) -> Result<PathBuf> {
 /// Modules that pass `wants`, and all they depend on. `table` is a `modules.dep`.
 fn with_dependencies(table: &str, wants: impl Fn(&str) -> bool) -> BTreeSet<String> {
     // Each line lists the whole closure, so one step is enough.
-    let lines: BTreeMap<&str, &str> =
-        table.lines().filter_map(|line| line.split_once(':')).collect();
+    let lines: BTreeMap<&str, &str> = table
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .collect();
     let mut files = BTreeSet::new();
     for (module, needs) in lines {
         if wants(module) {
@@ -126,7 +156,10 @@ mod tests {
     fn the_real_kernel_package_is_read_from_the_newest_ones_dependencies() {
         let text = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\n\
             Depends: linux-base (>= 4), linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\n";
-        assert_eq!(depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        assert_eq!(
+            depends(text).as_deref(),
+            Some("linux-image-6.1.0-56-cloud-amd64")
+        );
         assert_eq!(depends("Package: x\n"), None);
     }
 
@@ -136,6 +169,13 @@ mod tests {
             kernel/lib/libcrc32c.ko:\nkernel/fs/a.ko:\nkernel/fs/b.ko: kernel/lib/libcrc32c.ko\n";
         let files = with_dependencies(table, |path| path.starts_with("kernel/net/"));
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        assert_eq!(files, ["kernel/fs/a.ko", "kernel/lib/libcrc32c.ko", "kernel/net/ip_vs.ko"]);
+        assert_eq!(
+            files,
+            [
+                "kernel/fs/a.ko",
+                "kernel/lib/libcrc32c.ko",
+                "kernel/net/ip_vs.ko"
+            ]
+        );
     }
 }

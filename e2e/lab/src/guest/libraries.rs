@@ -36,7 +36,10 @@ fn is_elf(path: &Path) -> std::io::Result<bool> {
 
 fn parse(text: &str) -> Result<BTreeSet<PathBuf>> {
     let mut libraries = BTreeSet::new();
-    for line in text.lines().filter(|line| line.starts_with(char::is_whitespace)) {
+    for line in text
+        .lines()
+        .filter(|line| line.starts_with(char::is_whitespace))
+    {
         let line = line.trim();
         let found = line.split_once(" => ").map_or(line, |(_, path)| path);
         if found.starts_with("not found") {
@@ -67,8 +70,11 @@ mod tests {
 
     #[test]
     fn libraries_and_the_loader_are_listed_once_and_the_kernels_own_is_not() {
-        let found: Vec<String> =
-            parse(SAMPLE).unwrap().iter().map(|path| path.display().to_string()).collect();
+        let found: Vec<String> = parse(SAMPLE)
+            .unwrap()
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         assert_eq!(
             found,
             [
@@ -81,13 +87,18 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_an_error_that_names_it() {
-        let error = parse("\tlibfoo.so.3 => not found\n").unwrap_err().to_string();
+        let error = parse("\tlibfoo.so.3 => not found\n")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("libfoo.so.3"), "{error}");
     }
 
     #[test]
     fn this_very_test_needs_the_c_library() {
         let found = needed(&[std::env::current_exe().unwrap()]).unwrap();
-        assert!(found.iter().any(|path| path.ends_with("libc.so.6")), "{found:?}");
+        assert!(
+            found.iter().any(|path| path.ends_with("libc.so.6")),
+            "{found:?}"
+        );
     }
 }

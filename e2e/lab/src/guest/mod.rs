@@ -1,12 +1,12 @@
 //! An emulated machine whose kernel has IPVS, for tests on machines whose own kernel has not.
 
-mod archive;
-mod boot;
-mod image;
-mod kernel;
-mod libraries;
-mod payload;
-mod recipe;
+pub mod archive;
+pub mod boot;
+pub mod image;
+pub mod kernel;
+pub mod libraries;
+pub mod payload;
+pub mod recipe;
 pub mod shell;
 
 pub use boot::{Job, run};

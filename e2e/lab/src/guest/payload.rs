@@ -58,29 +58,53 @@ impl Payload {
 pub(super) fn write(initrd: &Path, image: &Image, job: &Job) -> Result<()> {
     let writing = || format!("writing {}", initrd.display());
     fs::copy(image.base(), initrd).with_context(writing)?;
-    let mut file = File::options().write(true).open(initrd).with_context(writing)?;
+    let mut file = File::options()
+        .write(true)
+        .open(initrd)
+        .with_context(writing)?;
     file.seek(SeekFrom::End(0)).with_context(writing)?;
     let mut archive = Archive::new(BufWriter::new(file));
     for library in libraries::needed(&job.payload.programs)? {
-        add_file(&mut archive, &recipe::merged(&library.to_string_lossy()), &library)?;
+        add_file(
+            &mut archive,
+            &recipe::merged(&library.to_string_lossy()),
+            &library,
+        )?;
     }
     for program in &job.payload.programs {
-        let Some(name) = program.file_name() else { bail!("{} is no file", program.display()) };
-        add_file(&mut archive, &format!("{PROGRAMS}/{}", name.to_string_lossy()), program)?;
+        let Some(name) = program.file_name() else {
+            bail!("{} is no file", program.display())
+        };
+        add_file(
+            &mut archive,
+            &format!("{PROGRAMS}/{}", name.to_string_lossy()),
+            program,
+        )?;
     }
     for (place, path) in &job.payload.files {
         add_file(&mut archive, place, path)?;
     }
-    archive.text("/portolan/settings", 0o644, &settings(job)).with_context(writing)?;
-    archive.text("/portolan/run", 0o755, &command(job)).with_context(writing)?;
+    archive
+        .text("/portolan/settings", 0o644, &settings(job))
+        .with_context(writing)?;
+    archive
+        .text("/portolan/run", 0o755, &command(job))
+        .with_context(writing)?;
     archive.finish().with_context(writing)?;
     Ok(())
 }
 
 fn settings(job: &Job) -> String {
-    let modules = recipe::MODULES.iter().copied().chain(job.modules.iter().map(String::as_str));
+    let modules = recipe::MODULES
+        .iter()
+        .copied()
+        .chain(job.modules.iter().map(String::as_str));
     let modules: Vec<&str> = modules.collect();
-    format!("MODULES={}\nNETWORK={}\n", quoted(&modules.join(" ")), u8::from(job.network))
+    format!(
+        "MODULES={}\nNETWORK={}\n",
+        quoted(&modules.join(" ")),
+        u8::from(job.network)
+    )
 }
 
 /// The command as a script, so that its arguments survive whatever they hold.
@@ -107,7 +131,10 @@ mod tests {
     use super::*;
 
     fn job(words: &[&str]) -> Job {
-        Job::new(words.iter().map(|word| (*word).to_owned()).collect(), Payload::default())
+        Job::new(
+            words.iter().map(|word| (*word).to_owned()).collect(),
+            Payload::default(),
+        )
     }
 
     #[test]

@@ -57,15 +57,28 @@ pub const LINKS: &[(&str, &str)] = &[
 ];
 
 /// One tree for programs and libraries, as Debian has it.
-pub const MERGED: &[(&str, &str)] =
-    &[("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
+pub const MERGED: &[(&str, &str)] = &[
+    ("/bin", "usr/bin"),
+    ("/sbin", "usr/sbin"),
+    ("/lib", "usr/lib"),
+    ("/lib64", "usr/lib64"),
+];
 
 /// Small files of the guest.
 pub const TEXTS: &[(&str, &str)] = &[
-    ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"),
+    (
+        "/etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
+    ),
     ("/etc/group", "root:x:0:\nnogroup:x:65534:\n"),
-    ("/etc/hosts", "127.0.0.1 localhost portolan-guest\n::1 localhost\n"),
-    ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\n"),
+    (
+        "/etc/hosts",
+        "127.0.0.1 localhost portolan-guest\n::1 localhost\n",
+    ),
+    (
+        "/etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\n",
+    ),
 ];
 
 /// Whether a file of one of [`PACKAGES`] is copied: programs, iptables' extensions, look-up tables.
@@ -83,7 +96,9 @@ pub fn wants(path: &str) -> bool {
 #[must_use]
 pub fn wants_module(path: &str) -> bool {
     MODULE_FOLDERS.iter().any(|folder| path.starts_with(folder))
-        && !MODULE_FOLDERS_LEFT_OUT.iter().any(|folder| path.starts_with(folder))
+        && !MODULE_FOLDERS_LEFT_OUT
+            .iter()
+            .any(|folder| path.starts_with(folder))
 }
 
 /// A path in the merged tree: `/bin/ip` is `/usr/bin/ip`.
@@ -92,7 +107,9 @@ pub fn merged(path: &str) -> String {
     MERGED
         .iter()
         .find_map(|(short, long)| {
-            path.strip_prefix(short)?.strip_prefix('/').map(|rest| format!("/{long}/{rest}"))
+            path.strip_prefix(short)?
+                .strip_prefix('/')
+                .map(|rest| format!("/{long}/{rest}"))
         })
         .unwrap_or_else(|| path.to_owned())
 }
@@ -121,7 +138,10 @@ mod tests {
     #[test]
     fn old_places_are_mapped_into_the_merged_tree() {
         assert_eq!(merged("/bin/ip"), "/usr/bin/ip");
-        assert_eq!(merged("/lib64/ld-linux-x86-64.so.2"), "/usr/lib64/ld-linux-x86-64.so.2");
+        assert_eq!(
+            merged("/lib64/ld-linux-x86-64.so.2"),
+            "/usr/lib64/ld-linux-x86-64.so.2"
+        );
         assert_eq!(merged("/library"), "/library");
         assert_eq!(merged("/usr/bin/ip"), "/usr/bin/ip");
     }
@@ -130,7 +150,10 @@ mod tests {
     fn every_package_of_the_guest_is_in_the_table_of_packages() {
         use crate::packages::{FILES, PROGRAMS};
         for package in PACKAGES {
-            let known = PROGRAMS.iter().chain(FILES).any(|program| program.package == *package);
+            let known = PROGRAMS
+                .iter()
+                .chain(FILES)
+                .any(|program| program.package == *package);
             assert!(known, "{package} would be missing on a fresh machine");
         }
     }

@@ -52,7 +52,9 @@ fn receive(mut guest: UnixStream) -> Result<()> {
     let mut buffer = [0; 4096];
     let mut last: Vec<u8> = Vec::new();
     loop {
-        let count = guest.read(&mut buffer).context("reading from the guest's shell")?;
+        let count = guest
+            .read(&mut buffer)
+            .context("reading from the guest's shell")?;
         if count == 0 {
             say("\r\nThe guest is gone.\r");
             return Ok(());
@@ -80,7 +82,10 @@ fn newest_guest() -> Result<Option<UnixStream>> {
         found.push((entry.metadata()?.modified()?, entry.path()));
     }
     found.sort();
-    Ok(found.into_iter().rev().find_map(|(_, folder)| open(&folder)))
+    Ok(found
+        .into_iter()
+        .rev()
+        .find_map(|(_, folder)| open(&folder)))
 }
 
 /// The socket's own path may be longer than a socket address can hold, so it is reached through
@@ -100,14 +105,18 @@ impl RawTerminal {
     fn new() -> Result<Self> {
         let before = stty(&["-g"])?;
         stty(&["raw", "-echo"])?;
-        Ok(Self { before: before.trim().to_owned() })
+        Ok(Self {
+            before: before.trim().to_owned(),
+        })
     }
 }
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Err(error) = stty(&[&self.before]) {
-            say(&format!("the terminal stays raw ({error:#}); type `stty sane`"));
+            say(&format!(
+                "the terminal stays raw ({error:#}); type `stty sane`"
+            ));
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Reads the closing lines of test runners out of what they print.
+
+use std::io::{self, Write};
+use std::ops::AddAssign;
+
+/// Tests or checks that ran.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// As expected.
+    pub passed: u64,
+    /// Not as expected.
+    pub failed: u64,
+}
+
+impl Count {
+    /// How many ran.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        self.passed + self.failed
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// Passes what is written on, line by line, and adds up the closing lines in it.
+pub struct Counter<W> {
+    out: W,
+    line: Vec<u8>,
+    /// The sum so far.
+    pub count: Count,
+    /// The last line that was not empty, without colours.
+    pub last: String,
+}
+
+impl<W: Write> Counter<W> {
+    /// Nothing counted yet.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            line: Vec::new(),
+            count: Count::default(),
+            last: String::new(),
+        }
+    }
+
+    /// Ends the last line.
+    ///
+    /// # Errors
+    /// The output is closed.
+    pub fn finish(&mut self) -> io::Result<()> {
+        if !self.line.is_empty() {
+            self.write_all(b"\n")?;
+        }
+        self.out.flush()
+    }
+
+    fn end_of_line(&mut self) {
+        let text = plain(&String::from_utf8_lossy(&self.line));
+        self.line.clear();
+        if let Some(count) = parse(&text) {
+            self.count += count;
+        }
+        if !text.is_empty() {
+            self.last = text;
+        }
+    }
+}
+
+impl<W: Write> Write for Counter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        for byte in &bytes[..count] {
+            match byte {
+                b'\n' => self.end_of_line(),
+                _ => self.line.push(*byte),
+            }
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A closing line: `test result: ok. 12 passed; 0 failed; …` or `12 passed, 0 failed` alone.
+fn parse(line: &str) -> Option<Count> {
+    if let Some(rest) = line.strip_prefix("test result: ") {
+        let (_, counts) = rest.split_once(". ")?;
+        let mut parts = counts.split("; ");
+        return count(parts.next()?, parts.next()?);
+    }
+    let mut parts = line.split(", ");
+    let found = count(parts.next()?, parts.next()?)?;
+    match parts.next() {
+        None => Some(found),
+        Some(skipped) => number(skipped, " skipped").and(Some(found)),
+    }
+}
+
+fn count(passed: &str, failed: &str) -> Option<Count> {
+    Some(Count {
+        passed: number(passed, " passed")?,
+        failed: number(failed, " failed")?,
+    })
+}
+
+fn number(text: &str, word: &str) -> Option<u64> {
+    text.strip_suffix(word)?.parse().ok()
+}
+
+/// Without colours and outer blanks.
+fn plain(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        text.push_str(before);
+        let end = after
+            .find(|sign: char| sign.is_ascii_alphabetic())
+            .map_or(after.len(), |at| at + 1);
+        rest = &after[end..];
+    }
+    text.push_str(rest);
+    text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(text: &str) -> Counter<Vec<u8>> {
+        let mut counter = Counter::new(Vec::new());
+        // In small pieces, as pipes deliver it.
+        for piece in text.as_bytes().chunks(7) {
+            counter.write_all(piece).unwrap();
+        }
+        counter.finish().unwrap();
+        counter
+    }
+
+    #[test]
+    fn closing_lines_of_both_kinds_are_added_up_and_all_is_passed_on() {
+        let text = "running 2 tests\n\
+            test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+            test result: FAILED. 3 passed; 2 failed; 0 ignored\n\
+            scenario: 9 passed, 0 failed in 3.1 s\n\
+            \u{1b}[32m4 passed, 1 failed\u{1b}[0m\n";
+        let counter = counted(text);
+        assert_eq!(
+            counter.count,
+            Count {
+                passed: 19,
+                failed: 3
+            }
+        );
+        assert_eq!(counter.last, "4 passed, 1 failed");
+        assert_eq!(counter.out, text.as_bytes());
+    }
+
+    #[test]
+    fn a_last_line_without_an_end_counts_too() {
+        let counter = counted("\r\n5 passed, 0 failed, 2 skipped");
+        assert_eq!(
+            counter.count,
+            Count {
+                passed: 5,
+                failed: 0
+            }
+        );
+    }
+
+    #[test]
+    fn lines_that_only_look_alike_do_not_count() {
+        for line in [
+            "5 passed",
+            "5 passed, 0 failed, and more",
+            "x 5 passed, 0 failed",
+            "test result: ok",
+        ] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+    }
+}

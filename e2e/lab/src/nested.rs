@@ -1,0 +1,231 @@
+//! Builds the rest of the workspace with a cargo of its own, whose progress stays visible.
+//!
+//! Where a binary lies is read from cargo's own messages, never guessed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::process;
+
+/// The packages with programs that run on nodes, in one invocation so that what they share is
+/// built once.
+const PACKAGES: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
+/// Their programs.
+const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", SCENARIOS];
+/// The program that runs scenarios in place.
+pub const SCENARIOS: &str = "portolan-scenarios";
+
+/// A program or test that cargo has built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    /// Name of its target.
+    pub name: String,
+    /// `bin`, `test`, …
+    pub kind: String,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+/// Our programs, built.
+#[derive(Debug)]
+pub struct Programs(Vec<Binary>);
+
+impl Programs {
+    /// Builds them, or finds them fresh.
+    ///
+    /// # Errors
+    /// The build failed, or a program is no longer there.
+    pub fn build() -> Result<Self> {
+        let mut command = process::cargo()?;
+        command.arg("build");
+        for package in PACKAGES {
+            command.args(["--package", package]);
+        }
+        let built = run(&mut command)?;
+        let mut programs = Vec::new();
+        for name in PROGRAMS {
+            let found = built
+                .iter()
+                .find(|binary| binary.kind == "bin" && binary.name == *name);
+            let Some(found) = found else {
+                bail!(
+                    "`{}` built no program `{name}`; look at the [[bin]] tables of the packages",
+                    process::shown(&command)
+                );
+            };
+            programs.push(found.clone());
+        }
+        Ok(Self(programs))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Binary> {
+        self.0.iter()
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// It is not one of ours.
+    pub fn named(&self, name: &str) -> Result<&Binary> {
+        self.iter()
+            .find(|binary| binary.name == name)
+            .with_context(|| {
+                format!(
+                    "`{name}` is not one of our programs: {}",
+                    PROGRAMS.join(", ")
+                )
+            })
+    }
+}
+
+/// Builds one integration test without running it.
+///
+/// # Errors
+/// The build failed or there is no such test.
+pub fn test_binary(package: &str, test: &str) -> Result<PathBuf> {
+    let mut command = process::cargo()?;
+    command.args(["test", "--no-run", "--package", package, "--test", test]);
+    let built = run(&mut command)?;
+    let found = built
+        .into_iter()
+        .find(|binary| binary.kind == "test" && binary.name == test);
+    match found {
+        Some(binary) => Ok(binary.path),
+        None => bail!(
+            "`{}` built no test; does it still exist?",
+            process::shown(&command)
+        ),
+    }
+}
+
+/// The folder of the workspace.
+#[must_use]
+pub fn root() -> PathBuf {
+    // `cargo run` says where this package lies now; the clone may have moved since it was built.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.ancestors()
+        .nth(2)
+        .map_or_else(|| own.clone(), Path::to_path_buf)
+}
+
+/// Runs a command, writes its standard output to `sink` as it comes, and says how it ended.
+///
+/// # Errors
+/// It cannot be started, or the sink is closed.
+pub fn stream(command: &mut Command, sink: &mut dyn Write) -> Result<std::process::ExitStatus> {
+    let shown = process::shown(command);
+    command
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("starting `{shown}`"))?;
+    let output = child
+        .stdout
+        .take()
+        .context("a piped child has a standard output")?;
+    let copied = copy_as_it_comes(output, sink);
+    let status = child
+        .wait()
+        .with_context(|| format!("waiting for `{shown}`"))?;
+    copied.with_context(|| format!("passing on the output of `{shown}`"))?;
+    Ok(status)
+}
+
+fn copy_as_it_comes(mut from: impl std::io::Read, to: &mut dyn Write) -> std::io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => to.write_all(&buffer[..count])?,
+        }
+        to.flush()?;
+    }
+}
+
+fn run(command: &mut Command) -> Result<Vec<Binary>> {
+    command.args(["--message-format", "json-render-diagnostics"]);
+    let shown = process::shown(command);
+    command
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("starting `{shown}`"))?;
+    let messages = child
+        .stdout
+        .take()
+        .context("a piped child has a standard output")?;
+    let mut built = Vec::new();
+    for line in BufReader::new(messages).lines() {
+        built.extend(parse(
+            &line.with_context(|| format!("reading from `{shown}`"))?,
+        ));
+    }
+    let status = child
+        .wait()
+        .with_context(|| format!("waiting for `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status}); its messages are above");
+    }
+    Ok(built)
+}
+
+/// The binary that one message of cargo tells of, if it does.
+fn parse(line: &str) -> Option<Binary> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Some(Binary {
+        path: PathBuf::from(message["executable"].as_str()?),
+        name: text(&message["target"]["name"])?,
+        kind: text(&message["target"]["kind"][0])?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_is_read_from_cargos_message_and_a_library_is_none() {
+        let line = r#"{"reason":"compiler-artifact","package_id":"x","target":{"kind":["test"],
+            "name":"kernel"},"executable":"/t/debug/deps/kernel-1f"}"#;
+        let binary = parse(line).unwrap();
+        assert_eq!(
+            (binary.name.as_str(), binary.kind.as_str()),
+            ("kernel", "test")
+        );
+        assert_eq!(binary.path, Path::new("/t/debug/deps/kernel-1f"));
+        assert_eq!(
+            parse(r#"{"target":{"kind":["lib"],"name":"a"},"executable":null}"#),
+            None
+        );
+        assert_eq!(parse("   Compiling a"), None);
+    }
+
+    #[test]
+    fn the_workspace_is_where_its_manifest_is() {
+        let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[workspace]"));
+    }
+
+    #[test]
+    fn output_is_passed_on_and_the_status_kept() {
+        let mut seen = Vec::new();
+        let mut command = process::program("dpkg-query").unwrap();
+        let status = stream(
+            command.args(["-W", "-f", "${Package}\n", "dpkg"]),
+            &mut seen,
+        );
+        assert!(status.unwrap().success());
+        assert_eq!(seen, b"dpkg\n");
+    }
+}

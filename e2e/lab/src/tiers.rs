@@ -1,0 +1,176 @@
+//! The tiers of `cargo verify`, in the order in which they run: what is fast and local first.
+
+/// One thing that a tier does.
+#[derive(Debug, Clone, Copy)]
+pub enum Work {
+    /// `cargo` with these arguments; one check, passed if it exits with 0.
+    Check(&'static [&'static str]),
+    /// `cargo test` with these arguments; at least one test must run.
+    Test(&'static [&'static str]),
+    /// Examples in documentation, of these packages; there may be none.
+    Examples(&'static [&'static str]),
+    /// A test program (package, test, its arguments) on a kernel with IPVS.
+    IpvsTest(&'static str, &'static str, &'static [&'static str]),
+    /// `portolan-scenarios` with these arguments, on a kernel with IPVS.
+    Scenarios(&'static [&'static str]),
+    /// The demo, with its closing line.
+    Demo,
+}
+
+/// A group of checks that is run and timed together.
+#[derive(Debug)]
+pub struct Tier {
+    /// For `--tier`.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// All of it runs, also after a failure.
+    pub work: &'static [Work],
+}
+
+/// All of them.
+pub const TIERS: &[Tier] = &[
+    Tier {
+        name: "format",
+        title: "the code is formatted",
+        work: &[Work::Check(&["fmt", "--all", "--check"])],
+    },
+    Tier {
+        name: "lint",
+        title: "no warning of the compiler or clippy",
+        work: &[Work::Check(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])],
+    },
+    Tier {
+        name: "docs",
+        title: "documentation without warnings, private items too",
+        work: &[Work::Check(&[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ])],
+    },
+    Tier {
+        name: "pure",
+        title: "unit and property tests of the crates without input and output",
+        work: &[
+            Work::Test(&[
+                "--package=portolan-plan",
+                "--package=portolan-planner",
+                "--package=portolan-reconcile",
+                "--package=ipvs-rs",
+                "--package=ipset-rs",
+                "--lib",
+                "--tests",
+            ]),
+            Work::Examples(&[
+                "--package=portolan-plan",
+                "--package=portolan-planner",
+                "--package=portolan-reconcile",
+                "--package=ipvs-rs",
+                "--package=ipset-rs",
+            ]),
+        ],
+    },
+    Tier {
+        name: "unit",
+        title: "the other crates, dependencies and licences, the pipeline in one process",
+        work: &[
+            Work::Test(&[
+                "--package=portolan-proto",
+                "--package=portolan-crds",
+                "--package=portolan-controller",
+                "--package=portolan-agent",
+                "--package=portolan-lab",
+                "--lib",
+                "--bins",
+                "--tests",
+            ]),
+            Work::Test(&["--package=portolan-e2e", "--lib", "--bins"]),
+            Work::Test(&[
+                "--package=portolan-e2e",
+                "--test=dependencies",
+                "--test=licences",
+            ]),
+            Work::Test(&["--package=portolan-e2e", "--test=pipeline"]),
+        ],
+    },
+    Tier {
+        name: "namespaces",
+        title: "sets, rules and routes in namespaces of this machine's kernel",
+        work: &[
+            Work::Test(&["--package=ipset-rs", "--test=kernel"]),
+            Work::Test(&["--package=portolan-e2e", "--test=namespaces"]),
+        ],
+    },
+    Tier {
+        name: "guest",
+        title: "IPVS and traffic on a kernel that has it",
+        work: &[
+            Work::IpvsTest("ipvs-rs", "kernel", &["--reload-module"]),
+            Work::Scenarios(&["run", "--all"]),
+        ],
+    },
+    Tier {
+        name: "demo",
+        title: "the demo, as everybody runs it",
+        work: &[Work::Demo],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nested;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_package_of_the_workspace_is_tested_by_a_tier() {
+        let manifest = std::fs::read_to_string(nested::root().join("Cargo.toml")).unwrap();
+        let members = manifest
+            .split("members = [")
+            .nth(1)
+            .unwrap()
+            .split(']')
+            .next()
+            .unwrap();
+        let tested: BTreeSet<String> = TIERS
+            .iter()
+            .flat_map(|tier| tier.work)
+            .filter_map(|work| match work {
+                Work::Test(words) => Some(*words),
+                _ => None,
+            })
+            .flatten()
+            .filter_map(|word| word.strip_prefix("--package=").map(str::to_owned))
+            .collect();
+        let mut packages = BTreeSet::new();
+        for member in members
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix('"'))
+        {
+            let folder = member.trim_end_matches("\",");
+            let path = nested::root().join(folder).join("Cargo.toml");
+            let text = std::fs::read_to_string(path).unwrap();
+            let name = text
+                .lines()
+                .find_map(|line| line.strip_prefix("name = "))
+                .unwrap();
+            packages.insert(name.trim_matches('"').to_owned());
+        }
+        assert_eq!(tested, packages);
+    }
+
+    #[test]
+    fn tiers_have_different_names() {
+        let names: BTreeSet<&str> = TIERS.iter().map(|tier| tier.name).collect();
+        assert_eq!(names.len(), TIERS.len());
+    }
+}
