@@ -137,6 +137,8 @@ impl Request {
         match self {
             Self::Create { .. } => NLM_F_CREATE | NLM_F_EXCL,
             Self::List { .. } => NLM_F_DUMP,
+            // Else destroying a set that is not there would succeed.
+            Self::Destroy(_) => NLM_F_EXCL,
             // Without NLM_F_EXCL: an entry that is there, or gone, already is no error.
             _ => 0,
         }
