@@ -19,9 +19,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
 
 use ipset_rs::{CreateOptions, Entry, Family, Protocol, SetType, Socket};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Uid, setuid};
+
 use kernel_runner::{Test, become_root, output_of, run, say};
 
-/// Makes the program print why it cannot open a socket, for the test about privileges.
+/// Makes the program give up its privileges and print why it cannot open a socket, for the test about privileges.
 const OPEN_ONLY: &str = "--open-only";
 
 const TESTS: &[Test] = &[
@@ -78,9 +81,18 @@ const TESTS: &[Test] = &[
     ),
 ];
 
+/// Root of a new user namespace has no power over the network namespace it came from.
+fn give_up_privileges() {
+    let nobody = Uid::from_raw(65534);
+    unshare(CloneFlags::CLONE_NEWUSER)
+        .or_else(|_| setuid(nobody))
+        .expect("fewer privileges");
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|argument| argument == OPEN_ONLY) {
+        give_up_privileges();
         say(&Socket::open().map_or_else(|error| error.to_string(), |_| "opened".to_owned()));
         return ExitCode::SUCCESS;
     }
