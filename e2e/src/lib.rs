@@ -11,7 +11,7 @@
 
 pub mod chance;
 pub mod cli;
-//pub mod cluster;
+pub mod cluster;
 pub mod console;
 //pub mod demo;
 pub mod expectation;

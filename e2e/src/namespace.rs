@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns};
 
-/// Where `ip netns` keeps its namespaces.
-pub const FOLDER: &str = "/var/run/netns";
+/// Where `ip netns` keeps its namespaces: the second where it was built as its authors ship it,
+/// the first as Debian does. Usually they are the same folder.
+pub const FOLDERS: [&str; 2] = ["/run/netns", "/var/run/netns"];
 
 /// A named network namespace that exists.
 #[derive(Debug, Clone)]
@@ -28,9 +29,13 @@ impl Namespace {
     /// # Errors
     /// When there is none of that name.
     pub fn open(name: &str) -> Result<Self> {
-        let path = Path::new(FOLDER).join(name);
-        let handle = File::open(&path)
-            .with_context(|| format!("open network namespace {name} ({})", path.display()))?;
+        let open = |folder: &&str| File::open(Path::new(folder).join(name)).ok();
+        let handle = FOLDERS.iter().find_map(open).with_context(|| {
+            format!(
+                "network namespace {name} is not in {}",
+                FOLDERS.join(" or ")
+            )
+        })?;
         Ok(Self {
             name: name.into(),
             handle: Arc::new(handle),

@@ -63,17 +63,17 @@ pub fn everything(namespace: &Namespace) -> Result<BTreeMap<&'static str, String
         Ok(BTreeMap::from([
             ("virtual servers", sorted(&Program::Ipvsadm.run(&["-Sn"])?)),
             ("sets", sorted(&Program::Ipset.run(&["save"])?)),
-            (
-                "IPv4 rules",
-                without_counters(&Program::IptablesSave.run(&[])?),
-            ),
-            (
-                "IPv6 rules",
-                without_counters(&Program::Ip6tablesSave.run(&[])?),
-            ),
+            ("IPv4 rules", rules_only(&Program::IptablesSave.run(&[])?)),
+            ("IPv6 rules", rules_only(&Program::Ip6tablesSave.run(&[])?)),
             ("links", ip(&["-o", "link", "show"])?),
-            ("IPv4 routes", ip(&["route", "show", "table", "all"])?),
-            ("IPv6 routes", ip(&["-6", "route", "show", "table", "all"])?),
+            (
+                "IPv4 routes",
+                sorted(&ip(&["route", "show", "table", "all"])?),
+            ),
+            (
+                "IPv6 routes",
+                sorted(&ip(&["-6", "route", "show", "table", "all"])?),
+            ),
         ]))
     })
 }
@@ -110,13 +110,20 @@ fn sorted(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Rules without dates and packet counts, in their order.
-fn without_counters(text: &str) -> String {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| line.split(" [").next().unwrap_or(line))
-        .collect::<Vec<_>>()
-        .join("\n")
+/// What rules there are, table by table. Dates, packet counts and tables without content say
+/// nothing: some versions of the tool print empty tables and some do not.
+fn rules_only(text: &str) -> String {
+    let mut table = "";
+    let mut rules = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if line.starts_with("-A") || (line.starts_with(':') && !line.contains(" ACCEPT ")) {
+            let rule = line.split(" [").next().unwrap_or(line);
+            rules.push(format!("{table} {rule}"));
+        }
+    }
+    rules.join("\n")
 }
 
 fn parse(text: &str) -> Result<VirtualServers> {
@@ -214,11 +221,17 @@ TCP  [fd00:0010:0096:0000:0000:0000:0000:0010]:0050 rr
     }
 
     #[test]
-    fn counters_and_dates_are_no_difference() {
-        let rules = "# Generated on Monday\n*filter\n:INPUT ACCEPT [12:345]\n-A INPUT -j X\nCOMMIT";
-        assert_eq!(
-            without_counters(rules),
-            "*filter\n:INPUT ACCEPT\n-A INPUT -j X\nCOMMIT"
-        );
+    fn counters_dates_and_empty_tables_are_no_difference() {
+        let rules = "\
+# Generated on Monday
+*nat
+:PREROUTING ACCEPT [0:0]
+COMMIT
+*filter
+:INPUT ACCEPT [12:345]
+:MINE - [0:0]
+-A INPUT -j MINE
+COMMIT";
+        assert_eq!(rules_only(rules), "filter :MINE -\nfilter -A INPUT -j MINE");
     }
 }

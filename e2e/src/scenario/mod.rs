@@ -1,5 +1,6 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
+mod packet_path;
 mod topology;
 
 use std::fmt;
@@ -35,7 +36,7 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of `run --all`.
-pub const ALL: &[Scenario] = &[topology::SCENARIO];
+pub const ALL: &[Scenario] = &[topology::SCENARIO, packet_path::SCENARIO];
 
 /// Finds one.
 ///

@@ -5,7 +5,7 @@ mod links;
 mod lock;
 pub mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 pub use links::Network;
 use world::{Family, Node, Pod, Resident};
 
-use crate::namespace::{FOLDER, Namespace};
+use crate::namespace::{FOLDERS, Namespace};
 use crate::program::Program;
 use crate::traffic::client::{self, Outcome};
 use crate::waits::Waits;
@@ -159,11 +159,14 @@ impl Drop for Topology {
     }
 }
 
-fn standing() -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    if let Ok(folder) = std::fs::read_dir(FOLDER) {
+fn standing() -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for folder in FOLDERS
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+    {
         for entry in folder {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
+            names.insert(entry?.file_name().to_string_lossy().into_owned());
         }
     }
     names.retain(|name| name.starts_with(PREFIX));

@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crate::namespace::Namespace;
 pub struct Server {
     // Dropping our end wakes the thread: it sees the hang-up and leaves.
     life: Option<UnixStream>,
+    answered: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
@@ -32,16 +35,19 @@ impl Server {
         let (life, end) = UnixStream::pair()?;
         let (opened, wait) = sync_channel(1);
         let (own_name, own_ports) = (name.to_owned(), ports.to_vec());
+        let answered = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&answered);
         let thread = namespace.start(name, move || {
             let sockets = own_ports
                 .iter()
                 .map(|port| Socket::open(*port))
                 .collect::<Result<Vec<_>>>()?;
             opened.send(()).context("say that the ports are open")?;
-            serve(&own_name, &sockets, &end)
+            serve(&own_name, &sockets, &end, &counter)
         })?;
         let server = Self {
             life: Some(life),
+            answered,
             thread: Some(thread),
         };
         if wait.recv().is_err() {
@@ -51,6 +57,12 @@ impl Server {
                 .and_then(|()| bail!("server {name} ended at once"));
         }
         Ok(server)
+    }
+
+    /// How many connections and datagrams reached it.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Ends it.
@@ -101,7 +113,7 @@ impl Socket {
     }
 
     /// Answers everybody who waits.
-    fn answer(&self, name: &str) -> Result<()> {
+    fn answer(&self, name: &str, answered: &AtomicU64) -> Result<()> {
         loop {
             let done = match self {
                 Self::Tcp(listener) => listener.accept().map(|(mut stream, peer)| {
@@ -114,7 +126,7 @@ impl Socket {
                 }),
             };
             match done {
-                Ok(()) => {}
+                Ok(()) => drop(answered.fetch_add(1, Ordering::Relaxed)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // ICMP errors about earlier answers and connections that are gone already.
                 Err(error) if is_about_a_peer(&error) => {}
@@ -141,7 +153,7 @@ fn greeting(name: &str, peer: SocketAddr) -> String {
     format!("{name} {} {}", peer.ip().to_canonical(), peer.port())
 }
 
-fn serve(name: &str, sockets: &[Socket], end: &UnixStream) -> Result<()> {
+fn serve(name: &str, sockets: &[Socket], end: &UnixStream, answered: &AtomicU64) -> Result<()> {
     loop {
         let fds = sockets.iter().map(|socket| match socket {
             Socket::Tcp(listener) => listener.as_fd(),
@@ -161,7 +173,7 @@ fn serve(name: &str, sockets: &[Socket], end: &UnixStream) -> Result<()> {
         }
         for (socket, ready) in sockets.iter().zip(ready) {
             if ready {
-                socket.answer(name)?;
+                socket.answer(name, answered)?;
             }
         }
     }

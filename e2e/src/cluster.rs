@@ -1,0 +1,412 @@
+//! The programs under test: one controller for all nodes, an agent in each node's namespace.
+//! They end when the [`Cluster`] is dropped; what they printed is shown when something fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::program::{Ended, Program, Running};
+use crate::topology::Topology;
+use crate::topology::world::Node;
+use crate::waits::Waits;
+use crate::witness::{self, VirtualServer, VirtualServers};
+
+/// The programs under test and their folder.
+#[derive(Debug)]
+pub struct Cluster<'lab> {
+    // The order matters: programs end before their folder goes.
+    agents: BTreeMap<Node, Running>,
+    controller: Option<Running>,
+    folder: WorkFolder,
+    topology: &'lab Topology,
+    waits: Waits,
+}
+
+/// How long a program may need to start and do its first work, on hardware.
+const START: Duration = Duration::from_secs(10);
+
+impl<'lab> Cluster<'lab> {
+    /// Writes the manifests and starts nothing yet.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn new(
+        topology: &'lab Topology,
+        waits: Waits,
+        manifests: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        let folder = WorkFolder::make()?;
+        let cluster = Self {
+            agents: BTreeMap::new(),
+            controller: None,
+            folder,
+            topology,
+            waits,
+        };
+        std::fs::create_dir(cluster.manifests())?;
+        for (name, text) in manifests {
+            cluster.write_manifest(&name, &text)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The folder that the controller watches.
+    #[must_use]
+    pub fn manifests(&self) -> PathBuf {
+        self.folder.path.join("manifests")
+    }
+
+    /// Puts a manifest in place at once, as a whole.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_manifest(&self, name: &str, text: &str) -> Result<()> {
+        let draft = self.folder.path.join("draft");
+        std::fs::write(&draft, text).with_context(|| format!("write {}", draft.display()))?;
+        std::fs::rename(&draft, self.manifests().join(name))
+            .with_context(|| format!("put manifest {name} in place"))
+    }
+
+    /// Starts the controller and every agent.
+    ///
+    /// # Errors
+    /// When one of them is not there.
+    pub fn start(&mut self) -> Result<()> {
+        self.start_controller()?;
+        Node::ALL
+            .into_iter()
+            .try_for_each(|node| self.start_agent(node))
+    }
+
+    /// Starts the controller.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn start_controller(&mut self) -> Result<()> {
+        let (manifests, listen) = (self.manifests().display().to_string(), self.listen());
+        let args = [
+            "run",
+            "--manifests",
+            &manifests,
+            "--listen",
+            &listen,
+            "--insecure",
+        ];
+        self.controller = Some(Program::Controller.start(&args, &self.log("controller")?)?);
+        Ok(())
+    }
+
+    /// Ends the controller at once.
+    ///
+    /// # Errors
+    /// When it had ended by itself.
+    pub fn kill_controller(&mut self) -> Result<()> {
+        self.controller
+            .take()
+            .context("the controller does not run")?
+            .kill()
+    }
+
+    /// Starts the agent of a node.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn start_agent(&mut self, node: Node) -> Result<()> {
+        let (listen, state) = (self.listen(), self.state(node));
+        let args = [
+            "run",
+            "--node",
+            node.name(),
+            "--controller",
+            &listen,
+            "--insecure",
+            "--state-dir",
+            &state,
+        ];
+        let log = self.log(node.name())?;
+        let running = self
+            .topology
+            .node(node)?
+            .inside(|| Program::Agent.start(&args, &log))?;
+        self.agents.insert(node, running);
+        Ok(())
+    }
+
+    /// Ends the agent of a node at once.
+    ///
+    /// # Errors
+    /// When it had ended by itself.
+    pub fn kill_agent(&mut self, node: Node) -> Result<()> {
+        self.agents
+            .remove(&node)
+            .with_context(|| no_agent(node))?
+            .kill()
+    }
+
+    /// Asks the agent of a node to end and waits until it has, with status 0.
+    ///
+    /// # Errors
+    /// When it does not, or had ended before.
+    pub fn stop_agent(&mut self, node: Node) -> Result<()> {
+        let mut agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
+        agent.ask_to_end()?;
+        let status = self.waits.until(
+            &format!("the agent of {} to end after SIGTERM", node.name()),
+            Duration::from_secs(5),
+            Duration::from_millis(10),
+            || agent.ended(),
+            || "it runs on".to_owned(),
+        )?;
+        if !status.success() {
+            bail!(
+                "the agent of {} ended after SIGTERM with {status}",
+                node.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// Runs `portolan-agent cleanup` on a node.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn clean_up(&self, node: Node) -> Result<Ended> {
+        let state = self.state(node);
+        let args = ["cleanup", "--state-dir", &state];
+        self.topology
+            .node(node)?
+            .inside(|| Program::Agent.try_with_input(&args, ""))
+    }
+
+    /// The plan of a node as the controller prints it.
+    ///
+    /// # Errors
+    /// In the controller's words.
+    pub fn plan(&self, node: Node, form: &str) -> Result<String> {
+        let manifests = self.manifests().display().to_string();
+        Program::Controller.run(&[
+            "plan",
+            "--manifests",
+            &manifests,
+            "--node",
+            node.name(),
+            "-o",
+            form,
+        ])
+    }
+
+    /// How many operations each batch took that the agent of a node has said to have applied,
+    /// since the beginning.
+    ///
+    /// # Errors
+    /// When its log cannot be read.
+    pub fn applied(&self, node: Node) -> Result<Vec<u64>> {
+        let path = self.folder.path.join(format!("{}.log", node.name()));
+        let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(String::from_utf8_lossy(&text)
+            .lines()
+            .filter_map(operations)
+            .collect())
+    }
+
+    /// Waits until the agent of a node has applied more batches than `before`; gives back the
+    /// operations of the new ones.
+    ///
+    /// # Errors
+    /// When it does not in time, or ended.
+    pub fn wait_applied(&mut self, node: Node, before: usize) -> Result<Vec<u64>> {
+        let waits = self.waits;
+        let what = format!("the agent of {} to apply its plan", node.name());
+        waits
+            .until(
+                &what,
+                START,
+                Duration::from_millis(10),
+                || {
+                    self.check_running()?;
+                    let applied = self.applied(node)?;
+                    Ok((applied.len() > before).then(|| applied[before..].to_vec()))
+                },
+                || format!("it has said so {before} times"),
+            )
+            .map_err(|error| self.with_logs(&error))
+    }
+
+    /// Waits until the kernel of a node holds exactly these virtual servers.
+    ///
+    /// # Errors
+    /// When it does not in time (says what differs), or a program ended.
+    pub fn wait_virtual_servers(&mut self, node: Node, wanted: &VirtualServers) -> Result<()> {
+        let (waits, namespace) = (self.waits, self.topology.node(node)?);
+        let mut seen = VirtualServers::new();
+        let mut last = String::new();
+        waits
+            .until(
+                &format!("the virtual servers of {}", node.name()),
+                START,
+                Duration::from_millis(10),
+                || {
+                    self.check_running()?;
+                    seen = witness::virtual_servers(namespace)?;
+                    last = difference(wanted, &seen);
+                    Ok((seen == *wanted).then_some(()))
+                },
+                || "see below".to_owned(),
+            )
+            .map_err(|error| self.with_logs(&error.context(last)))
+    }
+
+    /// Waits for the first plan: the virtual servers and the end of the batch that made them.
+    ///
+    /// # Errors
+    /// As the other waits.
+    pub fn wait_programmed(&mut self, node: Node, wanted: &VirtualServers) -> Result<()> {
+        self.wait_virtual_servers(node, wanted)?;
+        self.wait_applied(node, 0).map(drop)
+    }
+
+    /// The resident memory of a node's agent in kB.
+    #[must_use]
+    pub fn agent_memory_kb(&self, node: Node) -> Option<u64> {
+        self.agents.get(&node)?.memory_kb()
+    }
+
+    /// An error with the last words of every program.
+    #[must_use]
+    pub fn with_logs(&self, error: &anyhow::Error) -> anyhow::Error {
+        let mut text = format!("{error:#}");
+        for name in [Node::A.name(), Node::B.name(), "controller"] {
+            let log =
+                std::fs::read(self.folder.path.join(format!("{name}.log"))).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log).into_owned();
+            let lines: Vec<_> = log.lines().collect();
+            for line in &lines[lines.len().saturating_sub(8)..] {
+                text += &format!("\n  {name}: {line}");
+            }
+        }
+        anyhow!(text)
+    }
+
+    fn check_running(&mut self) -> Result<()> {
+        for running in self.agents.values_mut().chain(self.controller.iter_mut()) {
+            if let Some(status) = running.ended()? {
+                bail!("{} ended with {status}", running.line());
+            }
+        }
+        Ok(())
+    }
+
+    fn listen(&self) -> String {
+        format!(
+            "unix:{}",
+            self.folder.path.join("controller.socket").display()
+        )
+    }
+
+    fn state(&self, node: Node) -> String {
+        self.folder
+            .path
+            .join(format!("{}.state", node.name()))
+            .display()
+            .to_string()
+    }
+
+    fn log(&self, name: &str) -> Result<File> {
+        let path = self.folder.path.join(format!("{name}.log"));
+        File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("open {}", path.display()))
+    }
+}
+
+fn no_agent(node: Node) -> String {
+    format!("{} has no agent that runs", node.name())
+}
+
+/// The operations of a line that says "applied" and `operations=N`, coloured or not.
+fn operations(line: &str) -> Option<u64> {
+    let mut plain = String::new();
+    let mut escaped = false;
+    for c in line.chars() {
+        match c {
+            '\x1b' => escaped = true,
+            'm' if escaped => escaped = false,
+            _ if escaped => {}
+            _ => plain.push(c),
+        }
+    }
+    let rest = plain
+        .contains("applied")
+        .then(|| plain.split_once("operations="))??
+        .1;
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// What the kernel lacks and has too much, in words.
+fn difference(wanted: &VirtualServers, seen: &VirtualServers) -> String {
+    let name = |key: &VirtualServer| format!("{} {}", key.protocol, key.address);
+    let keys: BTreeSet<_> = wanted.keys().chain(seen.keys()).collect();
+    let mut words = Vec::new();
+    for key in keys {
+        match (wanted.get(key), seen.get(key)) {
+            (Some(want), Some(have)) if want == have => {}
+            (Some(want), Some(have)) => {
+                words.push(format!("{} has {have:?}, not {want:?}", name(key)));
+            }
+            (Some(_), None) => words.push(format!("{} is missing", name(key))),
+            (None, _) => words.push(format!("{} is too much", name(key))),
+        }
+    }
+    let more = words.len().saturating_sub(4);
+    words.truncate(4);
+    format!("{}; {more} more differences", words.join("; "))
+}
+
+/// A folder that goes when it is dropped.
+#[derive(Debug)]
+struct WorkFolder {
+    path: PathBuf,
+}
+
+impl WorkFolder {
+    fn make() -> Result<Self> {
+        let name = format!("portolan-scenarios-{}", std::process::id());
+        // Short, because the path of a Unix socket has room for 107 bytes.
+        let path = [Path::new("/run"), &std::env::temp_dir()]
+            .into_iter()
+            .map(|parent| parent.join(&name))
+            .find(|path| std::fs::create_dir(path).is_ok())
+            .with_context(|| format!("make a folder {name} in /run or the temporary folder"))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            crate::console::complain(&format!("{} was not removed: {error}", self.path.display()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_read_from_plain_and_coloured_lines() {
+        let line = "2026-11-21T11:00:00Z  INFO portolan_agent: applied batch=3 operations=17 ms=4";
+        assert_eq!(operations(line), Some(17));
+        let line = "\x1b[32m INFO\x1b[0m applied \x1b[3moperations\x1b[0m\x1b[2m=\x1b[0m0 hash=ab";
+        assert_eq!(operations(line), Some(0));
+        assert_eq!(operations("INFO received operations=3"), None);
+    }
+}

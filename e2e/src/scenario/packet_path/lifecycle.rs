@@ -1,0 +1,175 @@
+//! What agents leave behind: everything when they stop, nothing new when they start again over a
+//! right state, and only what others made when they clean up.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::cell::Cell;
+use super::{Checks, Stage};
+use crate::cluster::Cluster;
+use crate::expectation::{Expect, Row};
+use crate::manifests::Manifests;
+use crate::program::Program;
+use crate::topology::Topology;
+use crate::topology::world::Node;
+use crate::witness::{self, VirtualServer, VirtualServers};
+
+/// All that a Service proxy could write on a node, as text.
+pub(super) type Baselines = BTreeMap<Node, BTreeMap<&'static str, String>>;
+
+const FOREIGN_SERVER: &str = "198.51.100.9:443";
+const FOREIGN_BACKEND: &str = "10.244.1.11:8443";
+
+/// Puts on node-a what somebody else might have there: a virtual server, a set, rules, a route.
+pub(super) fn make_foreign_state(topology: &Topology) -> Result<()> {
+    topology.node(Node::A)?.inside(|| {
+        Program::Ipvsadm.run(&["-A", "-t", FOREIGN_SERVER, "-s", "rr"])?;
+        Program::Ipvsadm.run(&["-a", "-t", FOREIGN_SERVER, "-r", FOREIGN_BACKEND, "-m"])?;
+        Program::Ipset.run(&["create", "FOREIGN", "hash:ip"])?;
+        Program::Ipset.run(&["add", "FOREIGN", "203.0.113.7"])?;
+        Program::Iptables.run(&["-w", "-N", "FOREIGN"])?;
+        Program::Iptables.run(&[
+            "-w",
+            "-A",
+            "FOREIGN",
+            "-s",
+            "203.0.113.0/24",
+            "-j",
+            "RETURN",
+        ])?;
+        Program::Iptables.run(&["-w", "-A", "INPUT", "-j", "FOREIGN"])?;
+        Program::Ip.run(&[
+            "route",
+            "add",
+            "local",
+            "198.51.100.9/32",
+            "dev",
+            "lo",
+            "table",
+            "local",
+        ])?;
+        Ok(())
+    })
+}
+
+/// Every node as it is now.
+pub(super) fn baselines(topology: &Topology) -> Result<Baselines> {
+    Node::ALL
+        .into_iter()
+        .map(|node| Ok((node, witness::everything(topology.node(node)?)?)))
+        .collect()
+}
+
+/// The virtual servers of a node: those of the manifests and, on node-a, the foreign one (S-109).
+pub(super) fn expected(node: Node, manifests: &Manifests) -> VirtualServers {
+    let mut servers = manifests.virtual_servers();
+    if let (Node::A, Ok(address), Ok(backend)) =
+        (node, FOREIGN_SERVER.parse(), FOREIGN_BACKEND.parse())
+    {
+        let key = VirtualServer {
+            protocol: "TCP".to_owned(),
+            address,
+        };
+        servers.insert(key, BTreeMap::from([(backend, 1)]));
+    }
+    servers
+}
+
+/// Runs all of it; `before` is how the nodes were before their first agent.
+pub(super) fn run(
+    stage: &Stage,
+    checks: &mut Checks,
+    cluster: &mut Cluster<'_>,
+    topology: &Topology,
+    rows: &[Row],
+    before: &Baselines,
+) -> Result<()> {
+    let running = baselines(topology)?;
+    checks.check("agents end with status 0 after SIGTERM", stop_all(cluster));
+    checks.check(
+        "agents that stopped left everything in place (S-199)",
+        unchanged(topology, &running),
+    );
+    checks.check(
+        "traffic flows without agents (S-199)",
+        traffic_flows(stage, topology, rows),
+    );
+    for node in Node::ALL {
+        let what = format!("a second agent on {} writes nothing", node.name());
+        let result = starts_without_writing(cluster, topology, node, &running[&node]);
+        checks.check(&what, result);
+    }
+    checks.check("agents end once more", stop_all(cluster));
+    for node in Node::ALL {
+        let name = node.name();
+        let what =
+            format!("cleanup leaves {name} as it was before Portolan (S-109, S-196, S-197, S-198)");
+        checks.check(&what, cleans_up(cluster, topology, node, &before[&node]));
+        let what = format!("a second cleanup of {name} finds nothing and ends well (S-196)");
+        checks.check(&what, cleans_up(cluster, topology, node, &before[&node]));
+    }
+    Ok(())
+}
+
+fn stop_all(cluster: &mut Cluster<'_>) -> Result<()> {
+    Node::ALL
+        .into_iter()
+        .try_for_each(|node| cluster.stop_agent(node))
+}
+
+fn unchanged(topology: &Topology, running: &Baselines) -> Result<()> {
+    for (node, text) in running {
+        let now = witness::everything(topology.node(*node)?)?;
+        witness::must_equal(text, &now).with_context(|| node.name())?;
+    }
+    Ok(())
+}
+
+/// Every row of the first Service, from every client.
+fn traffic_flows(stage: &Stage, topology: &Topology, rows: &[Row]) -> Result<()> {
+    let first = rows.iter().find(|row| row.expect == Expect::Answered);
+    let service = &first
+        .ok_or_else(|| anyhow!("the table expects no answers"))?
+        .to;
+    for row in rows
+        .iter()
+        .filter(|row| row.to == *service && row.expect == Expect::Answered)
+    {
+        let cell = Cell::run(row, topology, stage.waits)?;
+        ensure!(cell.passed(), "{}", cell.explain());
+    }
+    Ok(())
+}
+
+fn starts_without_writing(
+    cluster: &mut Cluster<'_>,
+    topology: &Topology,
+    node: Node,
+    before: &BTreeMap<&'static str, String>,
+) -> Result<()> {
+    let batches = cluster.applied(node)?.len();
+    cluster.start_agent(node)?;
+    let operations = cluster.wait_applied(node, batches)?;
+    ensure!(
+        operations.iter().all(|n| *n == 0),
+        "it says that it did {operations:?} operations"
+    );
+    witness::must_equal(before, &witness::everything(topology.node(node)?)?)
+}
+
+fn cleans_up(
+    cluster: &Cluster<'_>,
+    topology: &Topology,
+    node: Node,
+    before: &BTreeMap<&'static str, String>,
+) -> Result<()> {
+    let ended = cluster.clean_up(node)?;
+    ensure!(
+        ended.status.success(),
+        "it ended with {}: {}",
+        ended.status,
+        ended.errors.trim()
+    );
+    witness::must_equal(before, &witness::everything(topology.node(node)?)?)
+}

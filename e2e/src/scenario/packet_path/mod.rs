@@ -1,0 +1,160 @@
+//! Every kind of client × every cluster IP, over both networks, against the checked-in table;
+//! then what agents leave behind when they stop, start again and clean up.
+
+mod cell;
+mod lifecycle;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+
+use super::{Checks, Scenario, Stage};
+use crate::cluster::Cluster;
+use crate::console::{Console, Table};
+use crate::expectation::{self, Row};
+use crate::files::{CLUSTER, PACKET_PATH};
+use crate::manifests::Manifests;
+use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::Protocol;
+use crate::traffic::server::Server;
+use crate::witness;
+use cell::Cell;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "packet-path",
+    shows: "every client meets on every cluster IP what the table says, over both networks",
+    run,
+};
+
+/// What pods serve.
+pub(super) const POD_PORTS: [(Protocol, u16); 3] = [
+    (Protocol::Tcp, 8080),
+    (Protocol::Tcp, 5353),
+    (Protocol::Udp, 5353),
+];
+/// What daemons of the nodes listen on, on all addresses: no Service may lead there (S-27).
+const DAEMON_PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 9999), (Protocol::Udp, 9999)];
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    witness::require_ipvs()?;
+    let mut manifests = Manifests::default();
+    let mut texts = Vec::new();
+    for path in CLUSTER {
+        let text = stage.files.text(path)?;
+        manifests.add(&text)?;
+        texts.push((path.replace('/', "-"), text));
+    }
+    let rows = expectation::read(&stage.files.text(PACKET_PATH)?, &manifests)?;
+    for network in Network::ALL {
+        let topology = Topology::build(network, stage.waits)?;
+        let servers = serve(&topology)?;
+        lifecycle::make_foreign_state(&topology)?;
+        let before = lifecycle::baselines(&topology)?;
+        let mut cluster = Cluster::new(&topology, stage.waits, texts.clone())?;
+        cluster.start()?;
+        for node in Node::ALL {
+            cluster.wait_programmed(node, &lifecycle::expected(node, &manifests))?;
+        }
+        matrix(stage, checks, &topology, &rows)?;
+        let reached: u64 = servers.daemons.iter().map(Server::answered).sum();
+        checks.check(
+            "no packet to a service address reached a daemon of a node (S-27)",
+            {
+                if reached == 0 {
+                    Ok(())
+                } else {
+                    Err(anyhow::anyhow!("{reached} did"))
+                }
+            },
+        );
+        lifecycle::run(stage, checks, &mut cluster, &topology, &rows, &before)?;
+    }
+    Ok(())
+}
+
+/// The servers of a lab.
+struct Servers {
+    _pods: Vec<Server>,
+    daemons: Vec<Server>,
+}
+
+fn serve(topology: &Topology) -> Result<Servers> {
+    let pods = Pod::all()
+        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
+        .collect::<Result<_>>()?;
+    let daemons = Node::ALL
+        .into_iter()
+        .map(|node| {
+            let name = format!("daemon-of-{}", node.name());
+            Server::start(topology.node(node)?, &name, &DAEMON_PORTS)
+        })
+        .collect::<Result<_>>()?;
+    Ok(Servers {
+        _pods: pods,
+        daemons,
+    })
+}
+
+fn matrix(stage: &Stage, checks: &mut Checks, topology: &Topology, rows: &[Row]) -> Result<()> {
+    let mut cells = Vec::new();
+    for row in rows {
+        cells.push(Cell::run(row, topology, stage.waits)?);
+    }
+    stage
+        .console
+        .heading(&format!("{} network", topology.network().name()));
+    show(stage.console, &cells);
+    let failed: Vec<_> = cells.iter().filter(|cell| !cell.passed()).collect();
+    for cell in &failed {
+        stage.console.verdict(false, &cell.explain());
+    }
+    checks.count(cells.len() - failed.len(), failed.len());
+    let slowest = cells
+        .iter()
+        .filter_map(|cell| cell.refused_after)
+        .max()
+        .unwrap_or_default();
+    stage.console.line(&format!(
+        "{} cells of {} in the table, {} failed; slowest refusal {:.1} ms",
+        cells.len(),
+        rows.len(),
+        failed.len(),
+        slowest.as_secs_f64() * 1000.0,
+    ));
+    ensure!(
+        cells.len() == rows.len(),
+        "{} cells of {} were run",
+        cells.len(),
+        rows.len()
+    );
+    Ok(())
+}
+
+/// One line for each thing dialled, one column for each client.
+fn show(console: Console, cells: &[Cell<'_>]) {
+    let mut clients: Vec<String> = Vec::new();
+    let mut lines: Vec<(String, BTreeMap<String, &Cell<'_>>)> = Vec::new();
+    for cell in cells {
+        let (client, dialled) = (cell.row.from.name(), cell.row.dials());
+        if !clients.contains(&client) {
+            clients.push(client.clone());
+        }
+        match lines.iter_mut().find(|line| line.0 == dialled) {
+            Some(line) => drop(line.1.insert(client, cell)),
+            None => lines.push((dialled, BTreeMap::from([(client, cell)]))),
+        }
+    }
+    let mut table = Table::new(
+        ["DIALLED".to_owned()]
+            .into_iter()
+            .chain(clients.iter().cloned()),
+    );
+    for (dialled, line) in lines {
+        let texts = clients
+            .iter()
+            .map(|client| line.get(client).map_or("", |cell| cell.text()));
+        table.row([dialled.as_str()].into_iter().chain(texts));
+    }
+    console.table(&table);
+}
