@@ -1,6 +1,7 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
 mod packet_path;
+mod restarts;
 mod topology;
 
 use std::fmt;
@@ -36,7 +37,11 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of `run --all`.
-pub const ALL: &[Scenario] = &[topology::SCENARIO, packet_path::SCENARIO];
+pub const ALL: &[Scenario] = &[
+    topology::SCENARIO,
+    packet_path::SCENARIO,
+    restarts::SCENARIO,
+];
 
 /// Finds one.
 ///

@@ -2,7 +2,7 @@
 //! with a deadline and say exactly how it ended.
 
 pub mod client;
-//pub mod load;
+pub mod load;
 pub mod server;
 
 use serde::Deserialize;

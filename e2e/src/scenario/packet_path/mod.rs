@@ -12,7 +12,7 @@ use super::{Checks, Scenario, Stage};
 use crate::cluster::Cluster;
 use crate::console::{Console, Table};
 use crate::expectation::{self, Row};
-use crate::files::{CLUSTER, PACKET_PATH};
+use crate::files::{CLUSTER, Files, PACKET_PATH};
 use crate::manifests::Manifests;
 use crate::topology::world::{Node, Pod, Resident};
 use crate::topology::{Network, Topology};
@@ -38,13 +38,7 @@ const DAEMON_PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 9999), (Protocol::Ud
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     witness::require_ipvs()?;
-    let mut manifests = Manifests::default();
-    let mut texts = Vec::new();
-    for path in CLUSTER {
-        let text = stage.files.text(path)?;
-        manifests.add(&text)?;
-        texts.push((path.replace('/', "-"), text));
-    }
+    let (manifests, texts) = cluster_files(&stage.files)?;
     let rows = expectation::read(&stage.files.text(PACKET_PATH)?, &manifests)?;
     for network in Network::ALL {
         let topology = Topology::build(network, stage.waits)?;
@@ -71,6 +65,18 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         lifecycle::run(stage, checks, &mut cluster, &topology, &rows, &before)?;
     }
     Ok(())
+}
+
+/// The manifests of the lab's cluster: what they promise, and file names with their text.
+pub(super) fn cluster_files(files: &Files) -> Result<(Manifests, Vec<(String, String)>)> {
+    let mut manifests = Manifests::default();
+    let mut texts = Vec::new();
+    for path in CLUSTER {
+        let text = files.text(path)?;
+        manifests.add(&text)?;
+        texts.push((path.replace('/', "-"), text));
+    }
+    Ok((manifests, texts))
 }
 
 /// The servers of a lab.
