@@ -32,7 +32,7 @@ pub fn folder(name: &str) -> Result<PathBuf> {
 pub fn run_folder(purpose: &str) -> Result<PathBuf> {
     const RUNS_KEPT: usize = 8;
     let runs = folder("runs")?;
-    keep_newest(&runs, RUNS_KEPT)?;
+    keep_newest(&runs, RUNS_KEPT, &|path, _| is_alive(path))?;
     let millis = SystemTime::UNIX_EPOCH
         .elapsed()
         .map_or(0, |since| since.as_millis());
@@ -41,12 +41,15 @@ pub fn run_folder(purpose: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Removes all but the newest folders; those of the last day stay, as another run may use them.
+/// Removes all but the newest folders and those that `in_use`, given path and age, wants to stay.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn keep_newest(folder: &Path, count: usize) -> Result<()> {
-    const IN_USE: Duration = Duration::from_secs(86_400);
+pub fn keep_newest(
+    folder: &Path,
+    count: usize,
+    in_use: &dyn Fn(&Path, Duration) -> bool,
+) -> Result<()> {
     let reading = || format!("reading {}", folder.display());
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(reading)? {
@@ -59,11 +62,19 @@ pub fn keep_newest(folder: &Path, count: usize) -> Result<()> {
     found.sort();
     let spare = found.len().saturating_sub(count);
     for (time, path) in found.into_iter().take(spare) {
-        if time.elapsed().is_ok_and(|age| age > IN_USE) {
+        if !in_use(&path, time.elapsed().unwrap_or_default()) {
             drop(fs::remove_dir_all(path));
         }
     }
     Ok(())
+}
+
+/// Whether the process that a run's folder is named after still runs.
+fn is_alive(run: &Path) -> bool {
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    name.split('-')
+        .nth(1)
+        .is_some_and(|pid| Path::new("/proc").join(pid).exists())
 }
 
 /// How much slower than expected this machine is; every deadline is multiplied with it.
@@ -98,13 +109,27 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_today_are_never_swept_away() {
+    fn old_folders_are_swept_away_but_for_those_in_use() {
         let folder = std::env::temp_dir().join(format!("portolan-sweep-{}", std::process::id()));
         for name in ["a", "b", "c"] {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
-        keep_newest(&folder, 1).unwrap();
+        keep_newest(&folder, 1, &|_, _| true).unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
+        keep_newest(&folder, 1, &|path, _| path.ends_with("a")).unwrap();
+        let left = fs::read_dir(&folder).unwrap().count();
+        assert!(folder.join("a").exists() && left <= 2, "{left} are left");
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_run_is_alive_as_long_as_the_process_in_its_name() {
+        assert!(is_alive(Path::new(&format!(
+            "/c/guest-{}-17",
+            std::process::id()
+        ))));
+        // Process numbers end at 4,194,304.
+        assert!(!is_alive(Path::new("/c/guest-9999999-17")));
+        assert!(!is_alive(Path::new("/c/other")));
     }
 }

@@ -24,6 +24,8 @@ pub const MEMORY: u32 = 3000;
 const BOOT_DEADLINE: Duration = Duration::from_secs(90);
 /// From the command's end to power off.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(15);
+/// Shown of a log when something went wrong.
+const CONSOLE_LINES: usize = 25;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// One run of one command in a fresh guest.
@@ -95,7 +97,6 @@ pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8
         copied.context("passing the guest's output on")?;
         Ok(status)
     });
-    drop(fs::remove_file(folder.join("initrd")));
     result.map_err(|error: anyhow::Error| with_console(&error, &folder))
 }
 
@@ -210,6 +211,8 @@ fn watch(
                 if let Some(step) = step.take() {
                     step.done("booted");
                 }
+                // QEMU has read it; it is as large as our programs, and the logs stay for a while.
+                drop(fs::remove_file(running.folder.join("initrd")));
                 since = Instant::now();
                 started.store(true, Ordering::Release);
             }
@@ -289,20 +292,51 @@ fn with_console(error: &anyhow::Error, folder: &Path) -> anyhow::Error {
     let mut text = format!("{error:#}");
     for name in ["console.log", "qemu.log"] {
         let path = folder.join(name);
-        let lines = process::last_lines(&fs::read(&path).unwrap_or_default(), 25);
+        let bytes = fs::read(&path).unwrap_or_default();
+        let lines = process::last_lines(from_panic(&bytes), CONSOLE_LINES);
         if !lines.is_empty() {
-            text.push_str(&format!(
-                "\n--- last lines of {} ---\n{lines}",
-                path.display()
-            ));
+            text.push_str(&format!("\n--- end of {} ---\n{lines}", path.display()));
         }
     }
     anyhow!(text)
 }
 
+/// The reason of a panic stands above a long trace: up to its line nothing is cut off.
+fn from_panic(console: &[u8]) -> &[u8] {
+    const REASON: &[u8] = b"Kernel panic";
+    let Some(at) = console
+        .windows(REASON.len())
+        .rposition(|window| window == REASON)
+    else {
+        return console;
+    };
+    let rest = &console[at..];
+    let ends = rest.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let end = ends
+        .map(|(index, _)| index + 1)
+        .nth(CONSOLE_LINES - 1)
+        .unwrap_or(rest.len());
+    &rest[..end]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_panic_the_reason_is_shown_first() {
+        let mut console = b"[ 1.0] quiet\n[ 2.0] Kernel panic - not syncing: x\n".to_vec();
+        for line in 0..60 {
+            console.extend_from_slice(format!("trace {line}\n").as_bytes());
+        }
+        let shown = process::last_lines(from_panic(&console), CONSOLE_LINES);
+        assert!(
+            shown.starts_with("Kernel panic - not syncing: x\ntrace 0\n"),
+            "{shown}"
+        );
+        assert_eq!(shown.lines().count(), CONSOLE_LINES);
+        assert_eq!(from_panic(b"no such thing\n"), b"no such thing\n");
+    }
 
     #[test]
     fn the_status_counts_only_whole_lines() {

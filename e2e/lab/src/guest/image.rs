@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufReader, BufWriter};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -31,6 +32,8 @@ const RECIPE_TEXTS: &[&str] = &[
 ];
 /// Older images that stay: another clone may be on an older recipe.
 const IMAGES_KEPT: usize = 3;
+/// A younger one may be booting this moment.
+const IN_USE: Duration = Duration::from_secs(3600);
 
 /// A guest that can be booted.
 #[derive(Debug)]
@@ -76,7 +79,7 @@ pub fn prepare(versions: &Versions) -> Result<Image> {
         drop(fs::remove_dir_all(&building));
     }
     step.done(&built?);
-    cache::keep_newest(&images, IMAGES_KEPT)?;
+    cache::keep_newest(&images, IMAGES_KEPT, &|_, age| age < IN_USE)?;
     Ok(Image { folder })
 }
 
