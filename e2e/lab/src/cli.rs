@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::nested::Programs;
 use crate::progress::{print, say};
-use crate::scenarios::{Mode, Place, Stage};
+use crate::scenarios::{Mode, Place};
 use crate::{demo, guest, packages, progress, scenarios, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
@@ -90,6 +91,12 @@ struct GuestRun {
     /// Lets the guest reach this machine as 10.0.2.2
     #[arg(long)]
     network: bool,
+    /// Puts one more program, such as a built test, into the guest's PATH; may be repeated
+    #[arg(long = "with", value_name = "FILE")]
+    programs: Vec<PathBuf>,
+    /// Lets `cargo lab guest shell` in
+    #[arg(long)]
+    shell: bool,
     /// One of our programs or any program of the guest, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
     command: Vec<String>,
@@ -117,7 +124,12 @@ fn run(command: Command) -> Result<u8> {
             let words: Vec<&str> = std::iter::once("run")
                 .chain(scenarios.words.iter().map(String::as_str))
                 .collect();
-            Stage::prepare(scenarios.place)?.run(&words, Mode::default(), &mut std::io::stdout())
+            scenarios::run(
+                &words,
+                scenarios.place,
+                Mode::default(),
+                &mut std::io::stdout(),
+            )
         }
         Command::Build => build(),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),
@@ -135,7 +147,11 @@ fn build() -> Result<u8> {
 
 fn guest_run(run: GuestRun) -> Result<u8> {
     let image = guest::prepare(&packages::ensure()?)?;
-    let mut job = guest::Job::new(run.command, guest::Payload::default());
+    let mut payload = guest::Payload::default();
+    for program in &run.programs {
+        payload.program(program);
+    }
+    let mut job = guest::Job::new(run.command, payload);
     job.environment = progress::for_programs();
     if job
         .command
@@ -147,6 +163,7 @@ fn guest_run(run: GuestRun) -> Result<u8> {
     job.memory = run.memory;
     job.modules = run.modules;
     job.network = run.network;
+    job.shell = run.shell;
     job.deadline = Some(Duration::from_secs(run.deadline));
     guest::run(&image, &job, &mut std::io::stdout())
 }

@@ -5,14 +5,13 @@ use std::io::Write;
 use anyhow::Result;
 
 use crate::progress::say;
-use crate::scenarios::{Mode, Place, Stage};
+use crate::scenarios::{self, Mode, Place};
 
 /// Runs the demo and returns its exit status.
 ///
 /// # Errors
 /// The machine cannot be prepared, a build failed, or the guest died.
 pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
-    let stage = Stage::prepare(place)?;
     if mode.keep {
         say(
             "It stays until Ctrl-C. A root shell in the same kernel: `cargo lab guest shell`, then \
@@ -24,7 +23,7 @@ pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8
     } else {
         &["demo"]
     };
-    stage.run(words, mode, sink)
+    scenarios::run(words, place, mode, sink)
 }
 
 /// Whether this is how the demo ends when it has shown everything.

@@ -29,10 +29,10 @@ pub enum Place {
     Auto,
 }
 
-/// What it takes to run scenarios: packages, programs, and a guest if the kernel here will not do.
-pub struct Stage {
-    programs: Programs,
-    image: Option<Image>,
+/// A kernel with IPVS.
+enum Kernel {
+    Here,
+    Guest(Image),
 }
 
 /// How one run differs from another.
@@ -42,92 +42,91 @@ pub struct Mode {
     pub keep: bool,
 }
 
-impl Stage {
-    /// Prepares the machine and builds.
-    ///
-    /// # Errors
-    /// Packages are missing and cannot be installed, or a build failed.
-    pub fn prepare(place: Place) -> Result<Self> {
+/// Runs `portolan-scenarios` with these arguments and returns its exit status.
+///
+/// Prepares the machine and builds before.
+///
+/// # Errors
+/// Packages are missing and cannot be installed, the build failed, or the guest died.
+pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    let kernel = Kernel::find(place)?;
+    let programs = Programs::build()?;
+    match &kernel {
+        Kernel::Here => {
+            let files = nested::root().join("e2e");
+            let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
+            command.args(words).arg("--files").arg(files);
+            Ok(exit_code(nested::stream(&mut command, sink)?))
+        }
+        Kernel::Guest(image) => {
+            let words = [&[SCENARIOS], words, &["--files", FILES]].concat();
+            let mut job = with_our_programs(job(&words), &programs);
+            job.payload
+                .folder(FILES, &nested::root().join("e2e"), NOT_INPUT)?;
+            job.deadline = (!mode.keep).then_some(DEADLINE);
+            job.shell = mode.keep;
+            guest::run(image, &job, sink)
+        }
+    }
+}
+
+/// Runs a test program that cargo has built and returns its exit status.
+///
+/// # Errors
+/// Packages are missing and cannot be installed, it cannot be started, or the guest died.
+pub fn run_test(
+    path: &Path,
+    words: &[&str],
+    place: Place,
+    sink: &mut (dyn Write + Send),
+) -> Result<u8> {
+    match Kernel::find(place)? {
+        Kernel::Here => Ok(exit_code(nested::stream(
+            process::built(path)?.args(words),
+            sink,
+        )?)),
+        Kernel::Guest(image) => {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let mut job = job(&[&[name.as_str()], words].concat());
+            job.payload.program(path);
+            guest::run(&image, &job, sink)
+        }
+    }
+}
+
+impl Kernel {
+    fn find(place: Place) -> Result<Self> {
         let versions = packages::ensure()?;
-        let programs = Programs::build()?;
         let here = match place {
             Place::Here => true,
             Place::Guest => false,
             Place::Auto => packages::is_root()? && kernel_has_ipvs()?,
         };
-        let image = if here {
-            None
+        if here {
+            Ok(Self::Here)
         } else {
-            Some(guest::prepare(&versions)?)
-        };
-        Ok(Self { programs, image })
-    }
-
-    /// Runs `portolan-scenarios` with these arguments and returns its exit status.
-    ///
-    /// # Errors
-    /// It cannot be started, or the guest failed.
-    pub fn run(&self, words: &[&str], mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
-        let mut words: Vec<&str> = words.to_vec();
-        match &self.image {
-            None => {
-                let files = nested::root().join("e2e");
-                let mut command = process::built(&self.programs.named(SCENARIOS)?.path)?;
-                command.args(words).arg("--files").arg(files);
-                Ok(exit_code(nested::stream(&mut command, sink)?))
-            }
-            Some(image) => {
-                words.splice(0..0, [SCENARIOS]);
-                words.extend(["--files", FILES]);
-                let mut job = self.job(&words)?;
-                job.payload
-                    .folder(FILES, &nested::root().join("e2e"), NOT_INPUT)?;
-                job.deadline = (!mode.keep).then_some(DEADLINE);
-                job.shell = mode.keep;
-                guest::run(image, &job, sink)
-            }
+            Ok(Self::Guest(guest::prepare(&versions)?))
         }
-    }
-
-    /// Runs a test program on the same kernel and returns its exit status.
-    ///
-    /// # Errors
-    /// It cannot be started, or the guest failed.
-    pub fn test(&self, path: &Path, words: &[&str], sink: &mut (dyn Write + Send)) -> Result<u8> {
-        let Some(image) = &self.image else {
-            return Ok(exit_code(nested::stream(
-                process::built(path)?.args(words),
-                sink,
-            )?));
-        };
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let mut all = vec![name.as_str()];
-        all.extend(words);
-        let mut job = self.job(&all)?;
-        job.payload.program(path);
-        guest::run(image, &job, sink)
-    }
-
-    fn job(&self, words: &[&str]) -> Result<Job> {
-        let command = words.iter().map(|word| (*word).to_owned()).collect();
-        Ok(with_our_programs(
-            Job::new(command, Payload::default()),
-            &self.programs,
-        ))
     }
 }
 
-/// Puts our programs into the guest, and tells its command about the terminal here.
+fn job(words: &[&str]) -> Job {
+    let command = words.iter().map(|word| (*word).to_owned()).collect();
+    let mut job = Job::new(command, Payload::default());
+    job.environment = progress::for_programs();
+    job
+}
+
+/// Puts our programs into the guest.
 #[must_use]
 pub fn with_our_programs(mut job: Job, programs: &Programs) -> Job {
     for binary in programs.iter() {
         job.payload.program(&binary.path);
     }
-    job.environment.extend(progress::for_programs());
     job
 }
 

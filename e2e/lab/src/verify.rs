@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::closing::{Count, Counter};
 use crate::progress::{print, say, seconds};
-use crate::scenarios::{Mode, Place, Stage};
+use crate::scenarios::{Mode, Place};
 use crate::tiers::{TIERS, Tier, Work};
-use crate::{demo, nested, packages, process};
+use crate::{demo, nested, packages, process, scenarios};
 
 /// What came of one tier.
 struct Outcome {
@@ -102,11 +102,9 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
         }
         Work::IpvsTest(package, test, words) => {
             let path = nested::test_binary(package, test)?;
-            Ok(Stage::prepare(place)?.test(&path, words, counter)? == 0)
+            Ok(scenarios::run_test(&path, words, place, counter)? == 0)
         }
-        Work::Scenarios(words) => {
-            Ok(Stage::prepare(place)?.run(words, Mode::default(), counter)? == 0)
-        }
+        Work::Scenarios(words) => Ok(scenarios::run(words, place, Mode::default(), counter)? == 0),
         Work::Demo => {
             let code = demo::run(place, Mode::default(), counter)?;
             counter.finish()?;
