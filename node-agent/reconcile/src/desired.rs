@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use portolan_plan::{
     Family, Frontend, FrontendKind, Head, HeadPort, LocalDetection, NodeEntry, NodePlan, ServiceId,
     Settings,
@@ -45,6 +46,10 @@ pub struct Desired {
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
     /// Health check ports.
     pub health_ports: Vec<HealthPort>,
+    /// The ranges of cluster IPs.
+    pub service_ranges: Vec<IpNet>,
+    /// Ranges in which nothing is ours.
+    pub excluded: Vec<IpNet>,
 }
 
 /// A set as it should be.
@@ -122,6 +127,8 @@ impl<'a> Builder<'a> {
                 .map(|(name, value)| (name.into(), value.into()))
                 .into(),
             health_ports: Vec::new(),
+            service_ranges: node.service_cidrs.clone(),
+            excluded: settings.exclude_cidrs.clone(),
         };
         Self {
             settings,
@@ -206,7 +213,7 @@ impl<'a> Builder<'a> {
             .insert(entry);
     }
 
-    fn pods(&mut self, node_ranges: &[ipnet::IpNet], settings: &Settings) {
+    fn pods(&mut self, node_ranges: &[IpNet], settings: &Settings) {
         let ranges = match &settings.local_detection {
             LocalDetection::NodeCidr => node_ranges,
             LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
@@ -221,7 +228,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A range as entries: the kernel's sets cannot hold a /0, two halves say the same.
-    fn nets(&mut self, role: SetRole, range: ipnet::IpNet) {
+    fn nets(&mut self, role: SetRole, range: IpNet) {
         let range = range.trunc();
         let parts = if range.prefix_len() == 0 {
             range.subnets(1).map(Iterator::collect).unwrap_or_default()

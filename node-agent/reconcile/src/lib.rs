@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod cleanup;
 mod desired;
 mod diff;
 mod document;
@@ -19,6 +20,7 @@ pub mod rules;
 mod server;
 mod set;
 
+pub use cleanup::cleanup;
 pub use desired::{Desired, DesiredSet, HealthPort};
 pub use diff::{Phase, diff};
 pub use document::DesiredDocument;
@@ -27,5 +29,5 @@ pub use observed::{Observed, ObservedSet};
 pub use op::{Op, OpKind};
 pub use owned::Owned;
 pub use route::{HostAddress, HostNetwork, HostRoute, LocalRoute};
-pub use server::{RealServerKey, VirtualServer, VirtualServerKey, flags};
+pub use server::{RealServerKey, ServerError, VirtualServer, VirtualServerKey, flags};
 pub use set::{SetEntry, SetId, SetKind, SetRole};

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use portolan_plan::Protocol;
+use thiserror::Error;
 use xxhash_rust::xxh3;
 
 /// Flags of a virtual server, as the kernel numbers them.
@@ -37,6 +39,34 @@ impl fmt::Display for VirtualServerKey {
             self.protocol,
             SocketAddr::new(self.address, self.port)
         )
+    }
+}
+
+/// A text that is no virtual server.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is no virtual server; expected something like TCP 10.96.0.1:443")]
+pub struct ServerError {
+    /// The text as it came.
+    pub text: String,
+}
+
+impl FromStr for VirtualServerKey {
+    type Err = ServerError;
+
+    fn from_str(text: &str) -> Result<Self, ServerError> {
+        let error = || ServerError { text: text.into() };
+        let (protocol, socket) = text.split_once(' ').ok_or_else(error)?;
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        let protocol = protocols
+            .into_iter()
+            .find(|p| p.as_str() == protocol)
+            .ok_or_else(error)?;
+        let socket: SocketAddr = socket.parse().map_err(|_| error())?;
+        Ok(Self {
+            address: socket.ip(),
+            port: socket.port(),
+            protocol,
+        })
     }
 }
 

@@ -1,0 +1,41 @@
+//! Removing everything of ours.
+
+use std::sync::Arc;
+
+use crate::rules::{ObservedRules, cleanup_text};
+use crate::{Observed, Op, Owned};
+
+/// Operations that remove all that is ours, in an order the kernel accepts: rules before the sets
+/// they use. Routes go first, so that packets stop arriving before anything else changes.
+pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>> {
+    let device: Arc<str> = device.into();
+    let routes = observed.routes.iter().map(|route| Op::DeleteRoute {
+        device: device.clone(),
+        route: *route,
+    });
+    let servers = observed
+        .virtual_servers
+        .keys()
+        .filter(|server| owned.contains(server))
+        .map(|server| Op::DeleteVirtualServer { server: *server });
+    let rules = observed.rules.iter().filter_map(|(family, rules)| {
+        let text = cleanup_text(rules)?;
+        Some(Op::LoadRules {
+            family: *family,
+            text,
+            rules: ObservedRules::default(),
+        })
+    });
+    let sets = observed.sets.keys().map(|set| Op::DestroySet { set: *set });
+    let link = observed.device_up.then(|| Op::RemoveDevice {
+        device: device.clone(),
+    });
+    let phases: [Vec<Op>; 5] = [
+        routes.collect(),
+        servers.collect(),
+        rules.collect(),
+        sets.collect(),
+        link.into_iter().collect(),
+    ];
+    phases.into_iter().filter(|ops| !ops.is_empty()).collect()
+}

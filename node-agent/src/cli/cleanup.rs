@@ -1,0 +1,57 @@
+//! `portolan-agent cleanup`.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use portolan_reconcile::{Owned, cleanup};
+
+use super::StateArguments;
+use crate::kernel::{Kernel as _, LinuxKernel};
+use crate::record::Record;
+
+/// Remove from the kernel what the agent put there, and nothing else: virtual servers on record,
+/// our routes and device, chains and sets. Safe to run twice, and on nodes that never ran an
+/// agent.
+#[derive(Debug, Args)]
+pub(super) struct Cleanup {
+    /// The dummy device to remove.
+    #[arg(long, default_value = "kube-ipvs0", value_name = "NAME")]
+    device: String,
+    #[command(flatten)]
+    state: StateArguments,
+}
+
+impl Cleanup {
+    pub(super) fn execute(self) -> anyhow::Result<()> {
+        let record = Record::open(&self.state.state_dir)?;
+        let recorded = record.read()?.unwrap_or_default();
+        let mut kernel = LinuxKernel::open()?;
+        let observed = kernel.observe(&self.device, &BTreeSet::new())?;
+        let owned = Owned {
+            recorded,
+            ..Owned::default()
+        };
+        let mut done = 0;
+        let mut failures = Vec::new();
+        for ops in cleanup(&observed, &owned, &self.device) {
+            for result in kernel.apply(&ops) {
+                match result {
+                    Ok(()) => done += 1,
+                    Err(error) => failures.push(error.to_string()),
+                }
+            }
+        }
+        writeln!(std::io::stdout().lock(), "removed: {done} operations").context("say so")?;
+        if !failures.is_empty() {
+            bail!(
+                "{} operations failed:\n  {}",
+                failures.len(),
+                failures.join("\n  ")
+            );
+        }
+        record.remove()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! The command line.
+
+mod cleanup;
+mod desired;
+mod run;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Receives a node's plan and programs IPVS, ipsets, rules and routes.
+#[derive(Debug, Parser)]
+#[command(name = "portolan-agent", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Follow the controller and keep the kernel equal to this node's plan.
+    Run(run::Run),
+    /// Print what the kernel would be given for a plan; touches nothing.
+    Desired(desired::Desired),
+    /// Remove from the kernel what the agent put there, and nothing else.
+    Cleanup(cleanup::Cleanup),
+}
+
+/// Where the agent keeps what must outlive it.
+#[derive(Debug, clap::Args)]
+struct StateArguments {
+    /// Directory of the record of what is ours.
+    #[arg(
+        long,
+        env = "PORTOLAN_STATE_DIR",
+        default_value = "/var/lib/portolan",
+        value_name = "DIR"
+    )]
+    state_dir: PathBuf,
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log();
+    let end = match arguments.command {
+        Command::Run(command) => command.execute(),
+        Command::Desired(command) => command.execute(),
+        Command::Cleanup(command) => command.execute(),
+    };
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("portolan-agent: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_log() {
+    let filter = EnvFilter::try_from_env("PORTOLAN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+fn tell(line: &str) {
+    use std::io::Write as _;
+    // A closed error output leaves nobody to tell.
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
+}

@@ -1,0 +1,85 @@
+//! `portolan-agent run`.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::info;
+
+use super::StateArguments;
+use crate::kernel::LinuxKernel;
+use crate::programmer::{Applied, Programmer};
+use crate::receive::{Address, Receiver};
+use crate::record::Record;
+use crate::slot::PlanSlot;
+
+/// Follow the controller and keep the kernel equal to this node's plan.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// This node's name, as the Node object has it; lower-cased and trimmed.
+    #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
+    node: String,
+    /// The controller: IP:PORT, [IPv6]:PORT or unix:PATH.
+    #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
+    controller: Address,
+    /// Speak to the controller without TLS. Whoever answers at its address decides what this node
+    /// does, so only for loopback, Unix sockets and labs.
+    #[arg(long, env = "PORTOLAN_INSECURE")]
+    insecure: bool,
+    #[command(flatten)]
+    state: StateArguments,
+}
+
+impl Run {
+    pub(super) fn execute(self) -> anyhow::Result<()> {
+        let node: Arc<str> = self.node.trim().to_lowercase().into();
+        if node.is_empty() {
+            bail!(
+                "--node: the name is empty; give this node's name as `kubectl get nodes` shows it"
+            );
+        }
+        if !self.insecure {
+            bail!("TLS is not there yet in this version; --insecure speaks without it");
+        }
+        let record = Record::open(&self.state.state_dir)?;
+        let kernel = LinuxKernel::open()?;
+        let slot = Arc::new(PlanSlot::default());
+        let (applied, applied_receiver) = watch::channel(Applied::default());
+        let programmer = Programmer::new(kernel, slot.clone(), record, applied);
+        let thread = std::thread::Builder::new()
+            .name("programmer".into())
+            .spawn(move || programmer.run())
+            .context("start the thread that programs the kernel")?;
+        info!(%node, controller = %self.controller, version = env!("CARGO_PKG_VERSION"), "started");
+        let receiver = Receiver {
+            node,
+            controller: self.controller,
+            slot: slot.clone(),
+            applied: applied_receiver,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let signalled = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            tokio::select! {
+                () = receiver.run() => {}
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        slot.stop();
+        if thread.join().is_err() {
+            bail!(
+                "the thread that programs the kernel ended by a panic; please report what it said"
+            );
+        }
+        signalled?;
+        info!("ended; what is programmed stays in force");
+        Ok(())
+    }
+}

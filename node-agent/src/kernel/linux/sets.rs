@@ -1,0 +1,217 @@
+//! Address sets through netfilter's netlink, many entries in one message.
+
+use std::collections::BTreeMap;
+
+use ipset_rs::{CreateOptions, Entry, Set, SetType, Socket};
+use portolan_plan::{Family, Protocol};
+use portolan_reconcile::{ObservedSet, Op, SetEntry, SetId, SetKind};
+
+use crate::kernel::KernelError;
+
+/// The name under which a larger set is filled before it takes the place of another.
+const SPARE: &str = "PORTOLAN-SPARE";
+
+/// The kernel's sets.
+#[derive(Debug)]
+pub(super) struct Sets {
+    socket: Socket,
+}
+
+impl Sets {
+    pub(super) fn open() -> Result<Self, KernelError> {
+        let socket = Socket::open().map_err(|error| KernelError::new("open ipset", &error))?;
+        Ok(Self { socket })
+    }
+
+    /// Our sets with their entries.
+    pub(super) fn observe(&mut self) -> Result<BTreeMap<SetId, ObservedSet>, KernelError> {
+        let failed = |error| KernelError::new("read sets", &error);
+        let names = self.socket.names().map_err(failed)?;
+        let mut sets = BTreeMap::new();
+        for id in names.iter().filter_map(|name| name.parse::<SetId>().ok()) {
+            if let Some(set) = self.socket.list(&id.to_string()).map_err(failed)? {
+                sets.insert(id, observed(&set));
+            }
+        }
+        Ok(sets)
+    }
+
+    pub(super) fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+        let mut results = Vec::with_capacity(ops.len());
+        for run in ops.chunk_by(same_message) {
+            match run {
+                [Op::AddEntry { set, .. } | Op::DeleteEntry { set, .. }, ..] => {
+                    results.extend(self.entries(*set, run));
+                }
+                _ => results.extend(run.iter().map(|op| self.single(op))),
+            }
+        }
+        results
+    }
+
+    fn entries(&mut self, set: SetId, run: &[Op]) -> Vec<Result<(), KernelError>> {
+        let entry = |op: &Op| match op {
+            Op::AddEntry { entry, .. } | Op::DeleteEntry { entry, .. } => Some(kernel_entry(entry)),
+            _ => None,
+        };
+        let entries: Vec<_> = run.iter().filter_map(entry).collect();
+        let name = set.to_string();
+        let results = match run {
+            [Op::AddEntry { .. }, ..] => self.socket.add(&name, &entries),
+            _ => self.socket.delete(&name, &entries),
+        };
+        let explain = |(op, result): (&Op, Result<(), ipset_rs::Error>)| {
+            result.map_err(|error| KernelError::new(op, &error))
+        };
+        run.iter().zip(results).map(explain).collect()
+    }
+
+    fn single(&mut self, op: &Op) -> Result<(), KernelError> {
+        let failed = |error| KernelError::new(op, &error);
+        match op {
+            Op::CreateSet { set, max_elements } => self
+                .create(&set.to_string(), *set, *max_elements)
+                .map_err(failed),
+            Op::DestroySet { set } => self.socket.destroy(&set.to_string()).map_err(failed),
+            Op::ReplaceSet {
+                set,
+                max_elements,
+                entries,
+            } => self.replace(*set, *max_elements, entries).map_err(failed),
+            _ => Err(KernelError::new(op, "no operation on sets")),
+        }
+    }
+
+    fn create(&mut self, name: &str, set: SetId, most: u32) -> Result<(), ipset_rs::Error> {
+        let options = CreateOptions {
+            max_elements: most,
+            ..CreateOptions::default()
+        };
+        self.socket.create(
+            name,
+            set_type(set.role.kind()),
+            family(set.family),
+            &options,
+        )
+    }
+
+    /// Fills a spare set and swaps it in: rules see the old entries or the new ones, never none.
+    fn replace(
+        &mut self,
+        set: SetId,
+        most: u32,
+        entries: &[SetEntry],
+    ) -> Result<(), ipset_rs::Error> {
+        // A spare left by a crash is in nobody's use.
+        match self.socket.destroy(SPARE) {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+        self.create(SPARE, set, most)?;
+        let entries: Vec<_> = entries.iter().map(kernel_entry).collect();
+        let filled: Result<(), _> = self.socket.add(SPARE, &entries).into_iter().collect();
+        let swapped = filled.and_then(|()| self.socket.swap(SPARE, &set.to_string()));
+        let destroyed = self.socket.destroy(SPARE);
+        swapped.and(destroyed)
+    }
+}
+
+fn same_message(left: &Op, right: &Op) -> bool {
+    match (left, right) {
+        (Op::AddEntry { set: left, .. }, Op::AddEntry { set: right, .. })
+        | (Op::DeleteEntry { set: left, .. }, Op::DeleteEntry { set: right, .. }) => left == right,
+        _ => false,
+    }
+}
+
+fn observed(set: &Set) -> ObservedSet {
+    ObservedSet {
+        max_elements: set.header.max_elements,
+        entries: set.entries.iter().filter_map(known_entry).collect(),
+    }
+}
+
+fn set_type(kind: SetKind) -> SetType {
+    match kind {
+        SetKind::HashIpPort => SetType::HashIpPort,
+        SetKind::HashNet => SetType::HashNet,
+        SetKind::HashIpPortIp => SetType::HashIpPortIp,
+    }
+}
+
+fn family(family: Family) -> ipset_rs::Family {
+    match family {
+        Family::Ipv4 => ipset_rs::Family::Ipv4,
+        Family::Ipv6 => ipset_rs::Family::Ipv6,
+    }
+}
+
+fn kernel_protocol(protocol: Protocol) -> ipset_rs::Protocol {
+    match protocol {
+        Protocol::Tcp => ipset_rs::Protocol::Tcp,
+        Protocol::Udp => ipset_rs::Protocol::Udp,
+        Protocol::Sctp => ipset_rs::Protocol::Sctp,
+    }
+}
+
+fn known_protocol(protocol: ipset_rs::Protocol) -> Protocol {
+    match protocol {
+        ipset_rs::Protocol::Tcp => Protocol::Tcp,
+        ipset_rs::Protocol::Udp => Protocol::Udp,
+        ipset_rs::Protocol::Sctp => Protocol::Sctp,
+    }
+}
+
+fn kernel_entry(entry: &SetEntry) -> Entry {
+    match *entry {
+        SetEntry::AddressPort {
+            address,
+            protocol,
+            port,
+        } => Entry::IpPort {
+            address,
+            protocol: kernel_protocol(protocol),
+            port,
+        },
+        SetEntry::Net(net) => Entry::Net(net),
+        SetEntry::AddressPortSource {
+            address,
+            protocol,
+            port,
+            source,
+        } => Entry::IpPortIp {
+            address,
+            protocol: kernel_protocol(protocol),
+            port,
+            source,
+        },
+    }
+}
+
+/// An entry of a kind that our sets can hold.
+fn known_entry(entry: &Entry) -> Option<SetEntry> {
+    Some(match *entry {
+        Entry::IpPort {
+            address,
+            protocol,
+            port,
+        } => SetEntry::AddressPort {
+            address,
+            protocol: known_protocol(protocol),
+            port,
+        },
+        Entry::Net(net) => SetEntry::Net(net),
+        Entry::IpPortIp {
+            address,
+            protocol,
+            port,
+            source,
+        } => SetEntry::AddressPortSource {
+            address,
+            protocol: known_protocol(protocol),
+            port,
+            source,
+        },
+        _ => return None,
+    })
+}

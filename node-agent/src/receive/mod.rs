@@ -1,0 +1,176 @@
+//! The stream from the controller: keeps the plan in the slot current, for as long as the program
+//! runs, whatever happens to controllers.
+//!
+//! Touches: the network.
+
+mod address;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_proto::wire::plan_stream_client::PlanStreamClient;
+use portolan_proto::{MAX_MESSAGE_BYTES, wire};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::{info, warn};
+
+pub use address::{Address, AddressError};
+pub use session::{Session, SessionError, Step};
+
+use crate::programmer::Applied;
+use crate::slot::PlanSlot;
+
+/// The first wait before another try; it doubles up to [`LONGEST_BACK_OFF`].
+const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
+
+/// How long a connection may be silent before it is asked whether it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// Answers on their way to the controller; one batch is in flight, so few are ever needed.
+const ANSWERS: usize = 4;
+
+/// Keeps the plan of one node current.
+#[derive(Debug)]
+pub struct Receiver {
+    /// The node's name.
+    pub node: Arc<str>,
+    /// Where the controller is.
+    pub controller: Address,
+    /// Where the plan goes.
+    pub slot: Arc<PlanSlot>,
+    /// What was done about it.
+    pub applied: watch::Receiver<Applied>,
+}
+
+impl Receiver {
+    /// Runs for ever: connects, follows the stream until it ends, waits, and connects again.
+    pub async fn run(mut self) {
+        let mut attempt = 0u32;
+        loop {
+            let before = self.applied.borrow().generation;
+            let end = self.follow().await;
+            // A stream that brought something was a good one: begin again with short waits.
+            if self.applied.borrow().generation != before {
+                attempt = 0;
+            }
+            let wait = back_off(&self.node, attempt);
+            attempt = attempt.saturating_add(1);
+            let milliseconds = wait.as_millis();
+            let reason = end.map_or_else(|error| error.to_string(), |()| "the stream ended".into());
+            warn!(
+                controller = %self.controller, reason, retry_milliseconds = milliseconds,
+                "no controller; what is programmed stays as it is"
+            );
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn follow(&mut self) -> Result<(), StreamError> {
+        let channel = self
+            .controller
+            .connect()
+            .await
+            .map_err(StreamError::Connect)?;
+        let mut client =
+            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let (answers, outgoing) = mpsc::channel(ANSWERS);
+        let mut session = Session::new(self.node.clone());
+        send(&answers, session.hello(self.slot.hash())).await?;
+        let mut incoming = client
+            .watch(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+        info!(controller = %self.controller, "connected");
+        while let Some(message) = incoming.message().await? {
+            match session.take(message)? {
+                Step::More => {}
+                Step::Commit {
+                    batch,
+                    staged,
+                    expected,
+                } => {
+                    let ack = match self.slot.commit(staged, expected) {
+                        Ok(generation) => {
+                            let applied = self.applied(generation).await?;
+                            session.ack(batch, expected, &applied)
+                        }
+                        Err(mismatch) => {
+                            warn!(%mismatch, "asking for the whole plan");
+                            session.refuse(batch, mismatch.found)
+                        }
+                    };
+                    send(&answers, ack).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was done about this generation of the plan, or a later one.
+    async fn applied(&mut self, generation: u64) -> Result<Applied, StreamError> {
+        let reached = |applied: &Applied| applied.generation >= generation;
+        let applied = self
+            .applied
+            .wait_for(reached)
+            .await
+            .map_err(|_| StreamError::Ending)?;
+        Ok(applied.clone())
+    }
+}
+
+async fn send(
+    answers: &mpsc::Sender<wire::AgentMessage>,
+    message: wire::AgentMessage,
+) -> Result<(), StreamError> {
+    answers.send(message).await.map_err(|_| StreamError::Closed)
+}
+
+/// Doubles with each attempt, and differs between nodes, so that agents of a controller that
+/// comes back do not all arrive at once.
+fn back_off(node: &str, attempt: u32) -> Duration {
+    let longest = FIRST_BACK_OFF
+        .saturating_mul(1 << attempt.min(16))
+        .min(LONGEST_BACK_OFF);
+    // Between a half and the whole, by a number that only depends on the node and the attempt.
+    let spread = node.bytes().fold(u64::from(attempt), |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(byte.into())
+    });
+    let share = u32::try_from(spread % 512).unwrap_or(0);
+    longest / 2 + (longest / 1024) * share
+}
+
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    #[error("{0}")]
+    Connect(tonic::transport::Error),
+    #[error("{}", .0.message())]
+    Refused(#[from] tonic::Status),
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error("the controller closed the stream")]
+    Closed,
+    #[error("this program is ending")]
+    Ending,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_up_to_a_limit_and_differ_between_nodes() {
+        let waits: Vec<_> = (0..12).map(|attempt| back_off("node-a", attempt)).collect();
+        for (attempt, wait) in waits.iter().enumerate() {
+            let whole = FIRST_BACK_OFF
+                .saturating_mul(1 << attempt)
+                .min(LONGEST_BACK_OFF);
+            assert!(
+                *wait >= whole / 2 && *wait <= whole,
+                "attempt {attempt}: {wait:?}"
+            );
+        }
+        assert_ne!(back_off("node-a", 9), back_off("node-b", 9));
+    }
+}

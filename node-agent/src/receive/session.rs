@@ -1,0 +1,206 @@
+//! One stream as a state machine without I/O: messages in, staged changes and answers out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_plan::{PlanHash, StagedChanges};
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::{WIRE_VERSION, item, wire};
+use thiserror::Error;
+use tracing::warn;
+
+use crate::programmer::Applied;
+
+/// How many unreadable entries are named.
+const UNDECODABLE_TOLD: usize = 8;
+
+/// Entries that one batch may touch; more is no plan but an attack on memory.
+const MOST_CHANGES: usize = 4_000_000;
+
+/// The agent's side of a stream.
+#[derive(Debug)]
+pub struct Session {
+    node: Arc<str>,
+    open: Option<OpenBatch>,
+    undecodable: Vec<String>,
+}
+
+#[derive(Debug)]
+struct OpenBatch {
+    batch: u64,
+    staged: StagedChanges,
+}
+
+/// What a message asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing yet.
+    More,
+    /// A batch is complete.
+    Commit {
+        /// Its number.
+        batch: u64,
+        /// What it changes.
+        staged: StagedChanges,
+        /// The hash of the plan it leads to.
+        expected: PlanHash,
+    },
+}
+
+/// A controller that does not keep to the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SessionError {
+    /// Items or a commit without a batch.
+    #[error("the controller sent {what} outside a batch")]
+    NoBatch {
+        /// What it sent.
+        what: &'static str,
+    },
+    /// A commit of another batch than the one that is open.
+    #[error("the controller committed batch {committed} while batch {open} was open")]
+    WrongBatch {
+        /// The batch it committed.
+        committed: u64,
+        /// The batch it began.
+        open: u64,
+    },
+    /// A hash that is not 16 bytes.
+    #[error("the controller sent a plan hash of {length} bytes; a newer controller?")]
+    Hash {
+        /// How many bytes it has.
+        length: usize,
+    },
+    /// More changes than a plan can have entries.
+    #[error("batch {batch} has more than {MOST_CHANGES} changes")]
+    TooLarge {
+        /// The batch.
+        batch: u64,
+    },
+    /// A message without content, or of a kind that is not known here.
+    #[error("the controller sent a message of an unknown kind; a newer controller?")]
+    Unknown,
+}
+
+impl Session {
+    /// A stream of this node.
+    pub fn new(node: Arc<str>) -> Self {
+        Self {
+            node,
+            open: None,
+            undecodable: Vec::new(),
+        }
+    }
+
+    /// The first message, with the plan that is held already.
+    pub fn hello(&self, held: Option<PlanHash>) -> wire::AgentMessage {
+        answer(Answer::Hello(wire::Hello {
+            node: self.node.to_string(),
+            wire_version: WIRE_VERSION,
+            agent_version: env!("CARGO_PKG_VERSION").into(),
+            plan_hash: held
+                .map(|hash| hash.to_bytes().to_vec())
+                .unwrap_or_default(),
+        }))
+    }
+
+    /// Takes one message.
+    ///
+    /// # Errors
+    /// [`SessionError`] when it does not belong here; the stream is to be given up.
+    pub fn take(&mut self, message: wire::PlanMessage) -> Result<Step, SessionError> {
+        match message.message.ok_or(SessionError::Unknown)? {
+            Message::Begin(wire::Begin { batch, snapshot }) => {
+                // A batch that was begun and not committed never happened.
+                let staged = if snapshot {
+                    StagedChanges::snapshot()
+                } else {
+                    StagedChanges::delta()
+                };
+                self.open = Some(OpenBatch { batch, staged });
+                self.undecodable.clear();
+                Ok(Step::More)
+            }
+            Message::Items(wire::Items { items }) => {
+                self.stage(items)?;
+                Ok(Step::More)
+            }
+            Message::Commit(wire::Commit { batch, plan_hash }) => {
+                let open = self
+                    .open
+                    .take()
+                    .ok_or(SessionError::NoBatch { what: "a commit" })?;
+                if open.batch != batch {
+                    return Err(SessionError::WrongBatch {
+                        committed: batch,
+                        open: open.batch,
+                    });
+                }
+                let expected = PlanHash::from_bytes(&plan_hash).ok_or(SessionError::Hash {
+                    length: plan_hash.len(),
+                })?;
+                Ok(Step::Commit {
+                    batch,
+                    staged: open.staged,
+                    expected,
+                })
+            }
+        }
+    }
+
+    fn stage(&mut self, items: Vec<wire::Item>) -> Result<(), SessionError> {
+        let open = self
+            .open
+            .as_mut()
+            .ok_or(SessionError::NoBatch { what: "items" })?;
+        for (change, problem) in items.into_iter().filter_map(item::read) {
+            if let Some(problem) = problem {
+                warn!(entry = %change.key(), %problem, "kept what was there before");
+                if self.undecodable.len() < UNDECODABLE_TOLD {
+                    self.undecodable.push(change.key().to_string());
+                }
+            }
+            open.staged.push(change);
+        }
+        if open.staged.len() > MOST_CHANGES {
+            return Err(SessionError::TooLarge { batch: open.batch });
+        }
+        Ok(())
+    }
+
+    /// The answer to a batch that took effect.
+    pub fn ack(&self, batch: u64, received: PlanHash, applied: &Applied) -> wire::AgentMessage {
+        answer(Answer::Ack(wire::Ack {
+            batch,
+            received_hash: received.to_bytes().to_vec(),
+            applied_hash: applied.hash.to_bytes().to_vec(),
+            apply_microseconds: microseconds(applied.took),
+            operations: u64::try_from(applied.operations).unwrap_or(u64::MAX),
+            failures: applied.failures.clone(),
+            failed_operations: u64::try_from(applied.failed).unwrap_or(u64::MAX),
+            refused: false,
+            undecodable: self.undecodable.clone(),
+        }))
+    }
+
+    /// The answer to a batch that did not lead to the announced plan.
+    pub fn refuse(&self, batch: u64, found: PlanHash) -> wire::AgentMessage {
+        answer(Answer::Ack(wire::Ack {
+            batch,
+            received_hash: found.to_bytes().to_vec(),
+            refused: true,
+            undecodable: self.undecodable.clone(),
+            ..wire::Ack::default()
+        }))
+    }
+}
+
+fn answer(message: Answer) -> wire::AgentMessage {
+    wire::AgentMessage {
+        message: Some(message),
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

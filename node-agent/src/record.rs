@@ -1,0 +1,120 @@
+//! The record of what is ours, in one small file. The kernel does not say who made a virtual
+//! server; without the record a restart could not tell ours from others'.
+//!
+//! Touches: one file.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use portolan_reconcile::VirtualServerKey;
+use thiserror::Error;
+
+const FILE: &str = "virtual-servers";
+const HEADER: &str = "portolan virtual servers 1";
+
+/// The file that says which virtual servers are ours.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+}
+
+/// The record cannot be used.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The file cannot be read or written.
+    #[error("{path}: {source}; is the state directory there and writable?")]
+    Io {
+        /// The file.
+        path: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// The file is not what this program wrote.
+    #[error("{path}:{line}: {text:?} is no virtual server; the record is not used")]
+    Line {
+        /// The file.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
+}
+
+impl Record {
+    /// The record in this directory, which is created if need be.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] when it cannot be.
+    pub fn open(directory: &Path) -> Result<Self, RecordError> {
+        let record = Self {
+            path: directory.join(FILE),
+        };
+        std::fs::create_dir_all(directory).map_err(|source| record.io(source))?;
+        Ok(record)
+    }
+
+    /// What is on record; `None` when there is no record.
+    ///
+    /// # Errors
+    /// [`RecordError`] when the file is there and cannot be used.
+    pub fn read(&self) -> Result<Option<BTreeSet<VirtualServerKey>>, RecordError> {
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(self.io(source)),
+        };
+        let wrong = |line: usize, text: &str| RecordError::Line {
+            path: self.path.display().to_string(),
+            line,
+            text: text.into(),
+        };
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (index + 1, line));
+        match lines.next() {
+            Some((_, HEADER)) => {}
+            first => return Err(wrong(1, first.map_or("", |(_, line)| line))),
+        }
+        let server = |(number, line): (usize, &str)| line.parse().map_err(|_| wrong(number, line));
+        lines.map(server).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Puts this on record, safely: the old record stays whole until the new one is.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] when the file cannot be written.
+    pub fn write(&self, servers: &BTreeSet<VirtualServerKey>) -> Result<(), RecordError> {
+        let fresh = self.path.with_extension("new");
+        let write = || {
+            let mut file = io::BufWriter::new(std::fs::File::create(&fresh)?);
+            writeln!(file, "{HEADER}")?;
+            for server in servers {
+                writeln!(file, "{server}")?;
+            }
+            file.into_inner()?.sync_all()?;
+            std::fs::rename(&fresh, &self.path)
+        };
+        write().map_err(|source| self.io(source))
+    }
+
+    /// Removes the record.
+    ///
+    /// # Errors
+    /// [`RecordError::Io`] when the file is there and cannot be removed.
+    pub fn remove(&self) -> Result<(), RecordError> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.io(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn io(&self, source: io::Error) -> RecordError {
+        RecordError::Io {
+            path: self.path.display().to_string(),
+            source,
+        }
+    }
+}
