@@ -58,6 +58,12 @@ impl Entry {
         }
     }
 
+    /// An entry of hash:net, without the bits behind the prefix, as it is read back.
+    #[must_use]
+    pub fn net(net: IpNet) -> Self {
+        Self::Net(net.trunc())
+    }
+
     /// The family of its (first) address.
     #[must_use]
     pub fn family(&self) -> Family {

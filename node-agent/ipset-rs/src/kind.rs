@@ -129,6 +129,14 @@ impl SetType {
         }
     }
 
+    /// The revision in which the last feature used here came: SCTP for types with ports.
+    pub(crate) fn needed_revision(self) -> u8 {
+        match self {
+            Self::HashIpPort | Self::HashIpPortIp => 1,
+            Self::HashNet => 0,
+        }
+    }
+
     /// The type of that name, if this crate has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use netlink_packet_core::{
     DecodeError, Emitable, NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
-    NetlinkHeader, Parseable, parse_u32,
+    NetlinkHeader, Parseable, parse_u32_be,
 };
 
 use crate::attribute;
@@ -132,6 +132,6 @@ pub fn failed_line(message: &RawMessage<'_>) -> Option<u32> {
     let line = attribute::attributes(request)
         .filter_map(Result::ok)
         .find(|item| item.kind() == LINENO)
-        .and_then(|item| parse_u32(item.value()).ok());
+        .and_then(|item| parse_u32_be(item.value()).ok());
     line.filter(|line| *line > 0)
 }

@@ -65,6 +65,16 @@ pub struct Revisions {
     pub max: u8,
 }
 
+impl Revisions {
+    /// The oldest revision that has what this crate uses of a type. Not the newest: ipset programs
+    /// refuse to list *any* set if one has a revision they do not know, and other containers on a
+    /// machine bring old ones.
+    #[must_use]
+    pub fn choose(self, set_type: SetType) -> u8 {
+        set_type.needed_revision().max(self.min).min(self.max)
+    }
+}
+
 /// How much of sets a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
@@ -241,15 +251,16 @@ impl Request {
 }
 
 /// The form that carries many entries. Each has a line number, counted from 1, and the message has
-/// one for the kernel to overwrite: that is how it says which entry failed.
+/// one for the kernel to overwrite: that is how it says which entry failed. The kernel only copies
+/// the numbers; they are in network order as the ipset program writes them.
 fn put_entries(buffer: &mut Vec<u8>, name: &SetName, entries: &[Entry]) -> Result<(), EncodeError> {
     attribute::put_text(buffer, ATTR_SETNAME, name.as_str())?;
-    attribute::put(buffer, LINENO, &0_u32.to_ne_bytes())?;
+    attribute::put_u32(buffer, LINENO, 0)?;
     attribute::put_nested(buffer, ATTR_ADT, |list| {
         for (line, entry) in (1_u32..).zip(entries) {
             attribute::put_nested(list, ATTR_DATA, |b| {
                 entry.put(b)?;
-                attribute::put(b, LINENO, &line.to_ne_bytes())
+                attribute::put_u32(b, LINENO, line)
             })?;
         }
         Ok(())

@@ -82,7 +82,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Creates a set with the newest revision of its type that the kernel has.
+    /// Creates a set, with a revision of its type that old ipset programs know, too.
     ///
     /// # Errors
     /// `is_exists` if the name is taken (whatever the type); [`Error::Name`] for an impossible
@@ -95,7 +95,7 @@ impl Socket {
         options: &CreateOptions,
     ) -> Result<(), Error> {
         let name = SetName::new(name)?;
-        let revision = self.revisions(set_type, family)?.max;
+        let revision = self.revisions(set_type, family)?.choose(set_type);
         let options = *options;
         self.ask(&Request::Create {
             name,
