@@ -292,7 +292,7 @@ fn acknowledgements_errors_and_ends_are_told_apart() {
 fn attributes_that_are_not_known_are_kept_and_written_back() {
     // `service` with an attribute of number 99 behind the known ones.
     let bytes = capture("new_service_ipv4");
-    let mut extended = bytes.clone();
+    let mut extended = bytes;
     extended.extend_from_slice(&[0x08, 0x00, 0x63, 0x00, 0xde, 0xad, 0xbe, 0xef]);
     extended[0] += 8;
     extended[20] += 8;
