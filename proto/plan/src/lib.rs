@@ -15,6 +15,8 @@ mod key;
 mod node;
 mod plan;
 mod settings;
+#[cfg(feature = "strategies")]
+pub mod strategies;
 mod terms;
 
 pub use backend::{Backend, BackendList};

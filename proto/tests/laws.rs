@@ -1,0 +1,128 @@
+//! Laws of the wire: what goes in comes out, equal values give equal bytes, and no bytes panic.
+
+use bytes::Bytes;
+use portolan_plan::{Change, EntryHash, EntryKey, strategies};
+use portolan_proto::{decode_entry, encode_entry, item, wire};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn an_entry_survives_the_wire((key, entry) in strategies::entry()) {
+        let bytes = encode_entry(&entry);
+        prop_assert_eq!(decode_entry(&key, &bytes).unwrap(), entry);
+    }
+
+    #[test]
+    fn equal_entries_have_equal_bytes((_, entry) in strategies::entry()) {
+        prop_assert_eq!(encode_entry(&entry), encode_entry(&entry.clone()));
+    }
+
+    #[test]
+    fn no_bytes_make_the_decoder_panic(
+        (key, _) in strategies::entry(),
+        bytes in vec(any::<u8>(), 0..200),
+    ) {
+        drop(decode_entry(&key, &bytes));
+    }
+
+    #[test]
+    fn damaged_entries_are_read_or_refused_but_never_panic(
+        (key, entry) in strategies::entry(),
+        at in any::<prop::sample::Index>(),
+        with in any::<u8>(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = encode_entry(&entry).to_vec();
+        if !bytes.is_empty() {
+            let at = at.index(bytes.len());
+            bytes[at] = with;
+            bytes.truncate(cut.index(bytes.len() + 1));
+        }
+        drop(decode_entry(&key, &bytes));
+    }
+
+    #[test]
+    fn an_item_carries_its_change((key, entry) in strategies::entry()) {
+        let bytes = encode_entry(&entry);
+        let hash = EntryHash::of(&key, &bytes);
+        let (change, problem) = item::read(item::upsert(&key, bytes)).unwrap();
+        prop_assert_eq!(change, Change::Upsert { key: key.clone(), hash, entry: Some(entry) });
+        prop_assert_eq!(problem, None);
+        let (change, _) = item::read(item::remove(&key)).unwrap();
+        prop_assert_eq!(change, Change::Remove { key });
+    }
+}
+
+#[test]
+fn fields_and_kinds_of_a_newer_controller_still_count_as_received() {
+    let key = EntryKey::from_peer("mirror/shop/cart");
+    let bytes = Bytes::from_static(b"\x0a\x01x");
+    let hash = EntryHash::of(&key, &bytes);
+    let (change, problem) = item::read(item::upsert(&key, bytes)).unwrap();
+    assert_eq!(
+        change,
+        Change::Upsert {
+            key,
+            hash,
+            entry: None
+        }
+    );
+    assert_eq!(
+        problem.unwrap().to_string(),
+        "a kind of entry that this version does not know"
+    );
+}
+
+#[test]
+fn an_unknown_field_is_no_error() {
+    let key: EntryKey = "list/shop/cart/http/IPv4/cluster".parse().unwrap();
+    // Field 1: one address; field 2: its port; field 100: something new.
+    let bytes = b"\x0a\x04\x0a\xf4\x01\x05\x12\x01\x50\xa2\x06\x02hi";
+    assert!(decode_entry(&key, bytes).is_ok());
+}
+
+#[test]
+fn errors_name_the_field() {
+    let list: EntryKey = "list/shop/cart/http/IPv4/cluster".parse().unwrap();
+    let head: EntryKey = "head/shop/cart".parse().unwrap();
+    let table: [(&EntryKey, &[u8], &str); 4] = [
+        (
+            &list,
+            b"\x0a\x03abc",
+            "addresses: 3 bytes are no address of the expected family",
+        ),
+        (
+            &list,
+            b"\x0a\x04abcd\x12\x01\x00",
+            "ports: 0 is not between 1 and 65535",
+        ),
+        (
+            &list,
+            b"\x0a\x08abcdefgh\x12\x03\x50\x51\x52",
+            "ports: 3 values for 2 backends",
+        ),
+        (&head, b"\x22\x02\x10\x01", "ports.internal is missing"),
+    ];
+    for (key, bytes, expected) in table {
+        assert_eq!(decode_entry(key, bytes).unwrap_err().to_string(), expected);
+    }
+}
+
+/// Bytes that the first release wrote: what they mean can never change.
+#[test]
+fn entries_of_the_first_release_are_still_read_and_written_the_same() {
+    let key: EntryKey = "list/shop/cart/http/IPv4/cluster".parse().unwrap();
+    let bytes: &[u8] = b"\x0a\x08\x0a\xf4\x01\x05\x0a\xf4\x02\x07\x12\x02\x90\x3f";
+    let entry = decode_entry(&key, bytes).unwrap();
+    assert_eq!(encode_entry(&entry), bytes);
+    let hash = EntryHash::of(&key, bytes);
+    assert_eq!(format!("{:032x}", hash.0), GOLDEN_HASH);
+}
+
+const GOLDEN_HASH: &str = "3f53a2089690cb4ee167eead48ea0204";
+
+#[test]
+fn an_item_without_content_changes_nothing() {
+    assert!(item::read(wire::Item { item: None }).is_none());
+}
