@@ -19,6 +19,13 @@ macro_rules! built_in {
 
 /// Path and text of every file that scenarios use.
 const BUILT_IN: &[(&str, &str)] = built_in![
+    "demo/nodes.yaml",
+    "demo/services.yaml",
+    "demo/endpoints-web.yaml",
+    "demo/endpoints-dns.yaml",
+    "demo/endpoints-cart.yaml",
+    "demo/changes/1-pod-a2-leaves.yaml",
+    "demo/changes/2-pod-b3-joins.yaml",
     "cluster/nodes.yaml",
     "cluster/services.yaml",
     "cluster/endpointslices.yaml",

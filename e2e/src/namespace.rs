@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns};
 
+use crate::program::Program;
+
 /// Where `ip netns` keeps its namespaces: the second where it was built as its authors ship it,
 /// the first as Debian does. Usually they are the same folder.
 pub const FOLDERS: [&str; 2] = ["/run/netns", "/var/run/netns"];
@@ -100,5 +102,41 @@ impl Namespace {
             }
             Ok(())
         })
+    }
+}
+
+/// A namespace of its own for a measurement; dropping it removes it with all it holds.
+#[derive(Debug)]
+pub struct Temporary {
+    namespace: Namespace,
+}
+
+impl Temporary {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When there is one of that name already.
+    pub fn make(name: &str) -> Result<Self> {
+        Program::Ip.run(&["netns", "add", name])?;
+        // Without any local address the kernel takes every address for a broadcast one, and IPVS
+        // refuses it as a real server.
+        Program::Ip.run(&["-n", name, "link", "set", "lo", "up"])?;
+        Ok(Self {
+            namespace: Namespace::open(name)?,
+        })
+    }
+
+    /// To enter it.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(error) = Program::Ip.run(&["netns", "delete", self.namespace.name()]) {
+            crate::console::complain(&format!("{error:#}"));
+        }
     }
 }

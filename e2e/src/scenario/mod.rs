@@ -1,5 +1,6 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
+mod ipvs_rate;
 mod packet_path;
 mod restarts;
 mod topology;
@@ -41,6 +42,7 @@ pub const ALL: &[Scenario] = &[
     topology::SCENARIO,
     packet_path::SCENARIO,
     restarts::SCENARIO,
+    ipvs_rate::SCENARIO,
 ];
 
 /// Finds one.
