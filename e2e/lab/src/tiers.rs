@@ -17,6 +17,23 @@ pub enum Work {
     Demo,
 }
 
+impl Work {
+    /// As a person would type it.
+    #[must_use]
+    pub fn shown(self) -> String {
+        match self {
+            Self::Check(words) => format!("cargo {}", words.join(" ")),
+            Self::Test(words) => format!("cargo test {}", words.join(" ")),
+            Self::Examples(packages) => format!("cargo test --doc {}", packages.join(" ")),
+            Self::IpvsTest(package, test, _) => {
+                format!("test `{test}` of {package} on a kernel with IPVS")
+            }
+            Self::Scenarios(words) => format!("portolan-scenarios {}", words.join(" ")),
+            Self::Demo => "cargo demo".to_owned(),
+        }
+    }
+}
+
 /// A group of checks that is run and timed together.
 #[derive(Debug)]
 pub struct Tier {

@@ -18,6 +18,8 @@ use crate::{demo, nested, packages, process, scenarios};
 struct Outcome {
     name: &'static str,
     count: Count,
+    /// What its own output does not tell.
+    complaints: Vec<String>,
     took: Duration,
 }
 
@@ -31,7 +33,7 @@ pub fn run(names: &[String], place: Place) -> Result<bool> {
     for tier in chosen {
         print(&format!("\n== {}: {} ==", tier.name, tier.title))?;
         let since = Instant::now();
-        let count = run_tier(tier, place)?;
+        let (count, complaints) = run_tier(tier, place)?;
         let took = since.elapsed();
         print(&format!(
             "== {}: {} in {} ==",
@@ -46,6 +48,7 @@ pub fn run(names: &[String], place: Place) -> Result<bool> {
         outcomes.push(Outcome {
             name: tier.name,
             count,
+            complaints,
             took,
         });
     }
@@ -70,21 +73,22 @@ fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
     Ok(TIERS.iter().filter(wanted).collect())
 }
 
-fn run_tier(tier: &Tier, place: Place) -> Result<Count> {
+fn run_tier(tier: &Tier, place: Place) -> Result<(Count, Vec<String>)> {
     let mut sum = Count::default();
+    let mut complaints = Vec::new();
     for work in tier.work {
         let mut counter = Counter::new(io::stdout());
         let result = run_work(*work, place, &mut counter);
         counter.finish().context("writing to standard output")?;
-        match judge(*work, counter.count, result) {
-            (count, None) => sum += count,
-            (count, Some(complaint)) => {
-                say(&format!("{}: {complaint}", tier.name));
-                sum += count;
-            }
+        let (count, complaint) = judge(*work, counter.count, result);
+        sum += count;
+        if let Some(complaint) = complaint {
+            let complaint = format!("{}: {}: {complaint}", tier.name, work.shown());
+            say(&complaint);
+            complaints.push(complaint);
         }
     }
-    Ok(sum)
+    Ok((sum, complaints))
 }
 
 /// Runs one piece and says whether its program ended well.
@@ -157,15 +161,18 @@ fn table(outcomes: &[Outcome]) -> String {
         "{:<12}{:>8}{:>8}{:>10}\n",
         "TIER", "PASSED", "FAILED", "SECONDS"
     );
-    for Outcome { name, count, took } in outcomes {
+    for outcome in outcomes {
+        let (count, seconds) = (outcome.count, outcome.took.as_secs_f64());
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{name:<12}{:>8}{:>8}{:>10.1}",
-            count.passed,
-            count.failed,
-            took.as_secs_f64()
+            "{:<12}{:>8}{:>8}{seconds:>10.1}",
+            outcome.name, count.passed, count.failed
         );
+    }
+    for complaint in outcomes.iter().flat_map(|outcome| &outcome.complaints) {
+        // The rest of it, a console's last lines perhaps, was shown when it happened.
+        let _ = writeln!(text, "{}", complaint.lines().next().unwrap_or_default());
     }
     text
 }
@@ -225,35 +232,21 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_aligned() {
-        let outcome = |name, count, millis| Outcome {
+    fn the_table_is_aligned_and_what_went_wrong_follows_in_one_line_each() {
+        let outcome = |name, passed, failed, millis| Outcome {
             name,
-            count,
+            count: Count { passed, failed },
+            complaints: Vec::new(),
             took: Duration::from_millis(millis),
         };
-        let text = table(&[
-            outcome(
-                "format",
-                Count {
-                    passed: 1,
-                    failed: 0,
-                },
-                830,
-            ),
-            outcome(
-                "namespaces",
-                Count {
-                    passed: 140,
-                    failed: 2,
-                },
-                61_040,
-            ),
-        ]);
+        let mut guest = outcome("guest", 140, 1, 61_040);
+        guest.complaints = vec!["guest: scenarios: the guest died\nconsole".to_owned()];
         assert_eq!(
-            text,
+            table(&[outcome("format", 1, 0, 830), guest]),
             "TIER          PASSED  FAILED   SECONDS\n\
              format             1       0       0.8\n\
-             namespaces       140       2      61.0\n"
+             guest            140       1      61.0\n\
+             guest: scenarios: the guest died\n"
         );
     }
 
