@@ -19,6 +19,8 @@ const FIRST_OWN: i32 = 4096;
 pub(crate) const WRONG_PROTOCOL: i32 = 4097;
 const UNKNOWN_TYPE: i32 = 4098;
 const IN_USE: i32 = 4100;
+/// The kernel's name for it speaks of renaming; a swap gets it when the second set is missing.
+const NO_SECOND: i32 = 4101;
 const REFERENCED: i32 = 4108;
 const HASH_FULL: i32 = 4352;
 
@@ -102,10 +104,16 @@ impl Error {
         matches!(self, Self::Kernel { errno: EEXIST, .. })
     }
 
-    /// There is no set of this name.
+    /// There is no set of this name (in a swap: of one of the names).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Kernel { errno: ENOENT, .. })
+        matches!(
+            self,
+            Self::Kernel {
+                errno: ENOENT | NO_SECOND,
+                ..
+            }
+        )
     }
 
     /// The set cannot be destroyed because a rule or another set uses it.
@@ -169,7 +177,7 @@ fn describe(errno: i32) -> String {
         IN_USE | REFERENCED => {
             "the set is in use by a rule or another set (iptables-save shows it)"
         }
-        4101 => "there is a set of the second name already",
+        NO_SECOND => "there is no set of the second name",
         4102 => "the two sets are not of one type",
         4103 => "the entry is there already, or not there",
         4104 => "the prefix length is not possible here (0 is not)",
@@ -183,4 +191,47 @@ fn describe(errno: i32) -> String {
         system => return io::Error::from_raw_os_error(system).to_string(),
     };
     format!("{meaning} (error {errno})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::SetName;
+
+    fn kernel(errno: i32) -> Error {
+        let name = SetName::new("PORTOLAN-MASQ").unwrap();
+        Error::Kernel {
+            errno,
+            request: Box::new(Request::Destroy(name)),
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_set_and_the_next_thing_to_check() {
+        assert_eq!(
+            kernel(REFERENCED).to_string(),
+            "ipset: destroy set PORTOLAN-MASQ: the set is in use by a rule or another set \
+             (iptables-save shows it) (error 4108)"
+        );
+        assert_eq!(
+            kernel(EPERM).to_string(),
+            "ipset: destroy set PORTOLAN-MASQ: ipset needs CAP_NET_ADMIN (run as root or add the \
+             capability) (error 1)"
+        );
+        assert_eq!(
+            kernel(4999).to_string(),
+            "ipset: destroy set PORTOLAN-MASQ: ipset error 4999"
+        );
+        assert_eq!(
+            kernel(12).to_string(),
+            "ipset: destroy set PORTOLAN-MASQ: Cannot allocate memory (os error 12)"
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_ip_sets_is_told_by_module() {
+        assert!(Error::NoIpset.to_string().contains("modprobe ip_set"));
+        assert!(Error::NoIpset.is_unsupported() && kernel(UNKNOWN_TYPE).is_unsupported());
+        assert!(!Error::NoIpset.is_not_permitted());
+    }
 }

@@ -188,3 +188,100 @@ impl<'a> Fill<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(port: u16) -> Entry {
+        format!("10.0.0.1,tcp:{port}").parse().unwrap()
+    }
+
+    /// A kernel that refuses the entries of `bad`, naming the line unless `mute`.
+    struct Kernel {
+        bad: BTreeSet<Entry>,
+        mute: bool,
+        set: BTreeSet<Entry>,
+        messages: usize,
+    }
+
+    impl Kernel {
+        fn handle(&mut self, request: &Request) -> Option<Failure> {
+            let Request::Add(_, entries) = request else {
+                panic!("{request}")
+            };
+            self.messages += 1;
+            if self.mute && entries.iter().any(|entry| self.bad.contains(entry)) {
+                // A message refused for its form applies nothing in this model.
+                return Some(Failure {
+                    errno: WRONG_PROTOCOL,
+                    line: None,
+                });
+            }
+            for (line, entry) in (1..).zip(entries) {
+                if self.bad.contains(entry) {
+                    return Some(Failure {
+                        errno: 4104,
+                        line: Some(line),
+                    });
+                }
+                self.set.insert(*entry);
+            }
+            None
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_entry_gets_its_own_result(
+            count in 0_u16..2000,
+            bad in proptest::collection::btree_set(0_u16..2000, 0..300),
+            mute in any::<bool>(),
+        ) {
+            let entries: Vec<Entry> = (0..count).map(entry).collect();
+            let bad: BTreeSet<Entry> = bad.into_iter().map(entry).collect();
+            let mut kernel = Kernel { bad, mute, set: BTreeSet::new(), messages: 0 };
+            let name = SetName::new("a").unwrap();
+            let mut fill = Fill::new(&name, Direction::Add, &entries);
+            loop {
+                let requests = fill.next_send();
+                if requests.is_empty() {
+                    break;
+                }
+                prop_assert!(requests.len() <= SINGLES_PER_SEND);
+                let answers: Vec<_> = requests.iter().map(|r| Ok(kernel.handle(r))).collect();
+                fill.answered(&answers);
+            }
+            let results = fill.finish();
+            prop_assert_eq!(results.len(), entries.len());
+            for (entry, result) in entries.iter().zip(&results) {
+                prop_assert_eq!(result.is_err(), kernel.bad.contains(entry));
+                prop_assert_eq!(result.is_ok(), kernel.set.contains(entry));
+            }
+            // Never more than a message an entry and two rounds of full messages.
+            prop_assert!(kernel.messages <= entries.len() + 2 * entries.len().div_ceil(200));
+        }
+    }
+
+    #[test]
+    fn a_broken_socket_fails_what_is_left() {
+        let entries: Vec<Entry> = (0..1000).map(entry).collect();
+        let name = SetName::new("a").unwrap();
+        let mut fill = Fill::new(&name, Direction::Add, &entries);
+        assert_eq!(fill.next_send().len(), MESSAGES_PER_SEND);
+        fill.answered(&[Ok(None), Ok(None)]);
+        fill.give_up(&Error::AnswerLost);
+        assert!(fill.next_send().is_empty());
+        let results = fill.finish();
+        assert!(results[..400].iter().all(Result::is_ok));
+        assert!(
+            results[400..]
+                .iter()
+                .all(|r| matches!(r, Err(Error::AnswerLost)))
+        );
+    }
+}

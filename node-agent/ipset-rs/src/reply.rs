@@ -206,9 +206,9 @@ fn put_set(buffer: &mut Vec<u8>, part: &SetPart) -> Result<(), EncodeError> {
         attribute::put_nested(buffer, ATTR_DATA, |b| {
             attribute::put_u32(b, ATTR_HASHSIZE, header.hash_size)?;
             attribute::put_u32(b, ATTR_MAXELEM, header.max_elements)?;
+            put_kept(b, &header.other)?;
             attribute::put_u32(b, REFERENCES, header.references)?;
             attribute::put_u32(b, MEMSIZE, header.memory_bytes)?;
-            put_kept(b, &header.other)?;
             attribute::put_u32(b, ELEMENTS, header.elements)
         })?;
     }

@@ -292,7 +292,8 @@ fn swap_exchanges_the_entries() {
         .unwrap();
     let error = socket.swap("old", "net").unwrap_err();
     assert!(error.to_string().contains("not of one type"), "{error}");
-    assert!(socket.swap("old", "absent").is_err());
+    assert!(socket.swap("old", "absent").unwrap_err().is_not_found());
+    assert!(socket.swap("absent", "old").unwrap_err().is_not_found());
 }
 
 fn foreign_sets_are_listed() {

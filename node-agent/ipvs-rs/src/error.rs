@@ -153,3 +153,68 @@ fn describe(errno: i32, request: &Request) -> String {
     };
     format!("{hint}: {text}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destination::{Destination, DestinationKey};
+    use crate::key::{Protocol, ServiceKey};
+    use crate::service::Service;
+
+    fn key() -> ServiceKey {
+        ServiceKey::address(Protocol::Tcp, "10.96.0.1".parse().unwrap(), 443)
+    }
+
+    fn kernel(errno: i32, request: Request) -> Error {
+        Error::Kernel {
+            errno,
+            request: Box::new(request),
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_object_and_the_next_thing_to_check() {
+        let server = Destination::masquerade("10.0.0.1".parse().unwrap(), 6443, 1);
+        let gone: DestinationKey = server.key();
+        let cases = [
+            (
+                kernel(EEXIST, Request::NewDestination(key(), server)),
+                "add real server 10.0.0.1:6443 weight 1 to tcp 10.96.0.1:443: the virtual server \
+                 has this real server already: File exists (os error 17)",
+            ),
+            (
+                kernel(ENOENT, Request::DelDestination(key(), gone)),
+                "remove real server 10.0.0.1:6443 of tcp 10.96.0.1:443: there is no such real \
+                 server: No such file or directory (os error 2)",
+            ),
+            (
+                kernel(ENOENT, Request::NewService(Service::new(key(), "fair"))),
+                "add virtual server tcp 10.96.0.1:443 fair: the kernel has no scheduler \"fair\": \
+                 check the name, or load it (modprobe ip_vs_fair)",
+            ),
+            (
+                kernel(EPERM, Request::GetInfo),
+                "get IPVS information: IPVS needs CAP_NET_ADMIN in the initial user namespace (run \
+                 as root or add the capability; root of a user namespace is not enough): Operation \
+                 not permitted (os error 1)",
+            ),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_missing_scheduler_is_not_a_missing_service() {
+        let unknown = kernel(ENOENT, Request::SetService(Service::new(key(), "fair")));
+        assert!(unknown.is_unknown_scheduler() && !unknown.is_not_found());
+        let missing = kernel(ESRCH, Request::SetService(Service::new(key(), "rr")));
+        assert!(missing.is_not_found() && !missing.is_unknown_scheduler());
+    }
+
+    #[test]
+    fn a_kernel_without_ipvs_is_told_by_module() {
+        assert!(Error::NoIpvs.to_string().contains("modprobe ip_vs"));
+        assert!(Error::NoIpvs.is_unsupported());
+    }
+}

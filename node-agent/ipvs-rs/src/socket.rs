@@ -142,7 +142,7 @@ impl Socket {
         {
             let batch = Batch::build(rest, per_send, self.family_id, &mut self.channel);
             let mut outcome = self.send_batch(&batch, rest);
-            if outcome.iter().all(is_missing) && self.family_moved(&mut outcome) {
+            if all_missing(&outcome) && self.family_moved(&mut outcome) {
                 let again = rest.get(..batch.taken).unwrap_or_default();
                 let batch = Batch::build(again, per_send, self.family_id, &mut self.channel);
                 outcome = self.send_batch(&batch, again);
@@ -373,6 +373,14 @@ fn unreadable(error: DecodeError) -> Error {
     Error::Decode(Arc::new(error))
 }
 
-fn is_missing(result: &Result<(), Error>) -> bool {
-    matches!(result, Err(error) if error.errno() == Some(ENOENT))
+/// Whether every request that was sent failed as it does when the family is gone.
+fn all_missing(outcome: &[Result<(), Error>]) -> bool {
+    let missing = |error: &Error| error.errno() == Some(ENOENT);
+    let unsent = |error: &Error| matches!(error, Error::NotAWrite { .. } | Error::Encode { .. });
+    outcome
+        .iter()
+        .any(|result| result.as_ref().is_err_and(missing))
+        && outcome
+            .iter()
+            .all(|result| result.as_ref().is_err_and(|e| missing(e) || unsent(e)))
 }
