@@ -1,1 +1,21 @@
-//! Decides, for every Service, what each node must program, and why: pure and deterministic.
+//! Decides, for every Service, what each node must program, and why.
+//!
+//! Pure and deterministic: no clock, no chance, no order of a hash table, no I/O. The same objects
+//! give the same plans in whatever order they came, so that two controllers agree. Events go into
+//! [`Planner::apply`]; what changed for anybody comes out.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod model;
+
+mod backends;
+mod frontends;
+mod node;
+mod planned;
+mod planner;
+mod service;
+mod warning;
+
+pub use planned::PlannedService;
+pub use planner::{Planner, Update};
+pub use warning::{Reason, Warning};

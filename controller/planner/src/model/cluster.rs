@@ -1,0 +1,199 @@
+//! The whole cluster, and what a change in it may touch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use portolan_plan::{ServiceId, Settings};
+
+use super::kept::{Changed, Kept};
+use super::{EndpointSlice, Event, Node, ProxyConfig, Service, ServiceCidr, SliceId};
+
+/// Everything the planner knows about the cluster.
+#[derive(Debug, Default)]
+pub struct ClusterModel {
+    nodes: Kept<Node>,
+    services: Kept<Service>,
+    slices: Kept<EndpointSlice>,
+    service_cidrs: Kept<ServiceCidr>,
+    proxy_configs: Kept<ProxyConfig>,
+    /// The slices of each Service; also of Services that are not there yet (S-54).
+    slices_of: BTreeMap<ServiceId, BTreeSet<SliceId>>,
+    /// Which Services name a cluster IP; nearly always one.
+    claims: BTreeMap<IpAddr, BTreeSet<ServiceId>>,
+}
+
+/// What has to be planned again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// These Services.
+    pub services: BTreeSet<ServiceId>,
+    /// Every Service.
+    pub all_services: bool,
+    /// These nodes.
+    pub nodes: BTreeSet<Arc<str>>,
+    /// Every node.
+    pub all_nodes: bool,
+}
+
+impl Touched {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && !self.all_services && self.nodes.is_empty() && !self.all_nodes
+    }
+
+    /// Adds what something else touched.
+    pub fn merge(&mut self, other: Self) {
+        self.services.extend(other.services);
+        self.nodes.extend(other.nodes);
+        self.all_services |= other.all_services;
+        self.all_nodes |= other.all_nodes;
+    }
+}
+
+impl ClusterModel {
+    /// Takes in what happened. An object that is equal to the one held touches nothing.
+    pub fn apply(&mut self, event: Event) -> Touched {
+        let mut touched = Touched::default();
+        match event {
+            Event::Node(change) => {
+                let changed = self.nodes.apply(change);
+                touched.nodes.extend(
+                    changed
+                        .iter()
+                        .flat_map(Changed::both)
+                        .map(|n| n.name.clone()),
+                );
+            }
+            Event::Service(change) => {
+                for changed in self.services.apply(change) {
+                    self.service_changed(&changed, &mut touched);
+                }
+            }
+            Event::EndpointSlice(change) => {
+                for changed in self.slices.apply(change) {
+                    self.slice_changed(&changed, &mut touched);
+                }
+            }
+            Event::ServiceCidr(change) => {
+                touched.all_nodes |= !self.service_cidrs.apply(change).is_empty();
+            }
+            Event::ProxyConfig(change) => {
+                let before = self.settings();
+                if !self.proxy_configs.apply(change).is_empty() {
+                    let after = self.settings();
+                    touched.all_nodes |= before != after;
+                    touched.all_services |= before.service_proxy_name != after.service_proxy_name;
+                }
+            }
+        }
+        touched
+    }
+
+    fn service_changed(&mut self, changed: &Changed<Service>, touched: &mut Touched) {
+        for service in changed.before.iter() {
+            for address in &service.cluster_ips {
+                if let Some(claims) = self.claims.get_mut(address) {
+                    claims.remove(&service.id);
+                    if claims.is_empty() {
+                        self.claims.remove(address);
+                    }
+                }
+            }
+        }
+        for service in changed.after.iter() {
+            for address in &service.cluster_ips {
+                self.claims
+                    .entry(*address)
+                    .or_default()
+                    .insert(service.id.clone());
+            }
+        }
+        for service in changed.both() {
+            touched.services.insert(service.id.clone());
+            // Another Service on the same address may win or lose it now (S-14).
+            let rivals = service
+                .cluster_ips
+                .iter()
+                .filter_map(|address| self.claims.get(address));
+            touched.services.extend(rivals.flatten().cloned());
+        }
+    }
+
+    fn slice_changed(&mut self, changed: &Changed<EndpointSlice>, touched: &mut Touched) {
+        let before = changed
+            .before
+            .iter()
+            .filter_map(|slice| Some((slice.service_id()?, &slice.id)));
+        for (service, slice) in before {
+            if let Some(slices) = self.slices_of.get_mut(&service) {
+                slices.remove(slice);
+                if slices.is_empty() {
+                    self.slices_of.remove(&service);
+                }
+            }
+            touched.services.insert(service);
+        }
+        let after = changed
+            .after
+            .iter()
+            .filter_map(|slice| Some((slice.service_id()?, &slice.id)));
+        for (service, slice) in after {
+            self.slices_of
+                .entry(service.clone())
+                .or_default()
+                .insert(slice.clone());
+            touched.services.insert(service);
+        }
+    }
+
+    /// A Service.
+    pub fn service(&self, id: &ServiceId) -> Option<&Arc<Service>> {
+        self.services.get(id)
+    }
+
+    /// All Services in order.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.services.values()
+    }
+
+    /// The slices of a Service, by name.
+    pub fn slices_of(&self, service: &ServiceId) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        let names = self.slices_of.get(service).into_iter().flatten();
+        names.filter_map(|id| self.slices.get(id))
+    }
+
+    /// All slices in order.
+    pub fn slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.slices.values()
+    }
+
+    /// The Services that name a cluster IP.
+    pub fn claims(&self, address: IpAddr) -> impl Iterator<Item = &Arc<Service>> {
+        let claims = self.claims.get(&address).into_iter().flatten();
+        claims.filter_map(|id| self.services.get(id))
+    }
+
+    /// A Node.
+    pub fn node(&self, name: &Arc<str>) -> Option<&Arc<Node>> {
+        self.nodes.get(name)
+    }
+
+    /// All Nodes in order.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// The ranges of cluster IPs, each once, in order.
+    pub fn service_cidrs(&self) -> Vec<IpNet> {
+        let cidrs: BTreeSet<_> = self.service_cidrs.values().flat_map(|o| &o.cidrs).collect();
+        cidrs.into_iter().copied().collect()
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Settings {
+        let config = self.proxy_configs.get(&ProxyConfig::DEFAULT.into());
+        config.map_or_else(Settings::default, |config| config.settings.clone())
+    }
+}

@@ -1,0 +1,160 @@
+//! Keeps the plans of all Services and nodes true to the events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portolan_plan::{Entry, EntryKey, NodeEntry, ServiceId};
+
+use crate::model::{AddressType, ClusterModel, EndpointSlice, Event, Touched};
+use crate::node::{node_entry, node_warnings};
+use crate::service::plan_service;
+use crate::{PlannedService, Reason, Warning};
+
+/// What really differs from before; `None` is gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Update {
+    /// Services.
+    pub services: BTreeMap<ServiceId, Option<Arc<PlannedService>>>,
+    /// Nodes, by name.
+    pub nodes: BTreeMap<Arc<str>, Option<Arc<NodeEntry>>>,
+}
+
+impl Update {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.nodes.is_empty()
+    }
+}
+
+/// The model of the cluster, and the plans made from it.
+#[derive(Debug, Default)]
+pub struct Planner {
+    model: ClusterModel,
+    services: BTreeMap<ServiceId, Arc<PlannedService>>,
+    nodes: BTreeMap<Arc<str>, Arc<NodeEntry>>,
+}
+
+impl Planner {
+    /// Takes in what happened, plans what that touches once, and tells what differs.
+    pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> Update {
+        let mut touched = Touched::default();
+        for event in events {
+            touched.merge(self.model.apply(event));
+        }
+        let mut update = Update::default();
+        if touched.all_services {
+            touched
+                .services
+                .extend(self.model.services().map(|service| service.id.clone()));
+            touched.services.extend(self.services.keys().cloned());
+        }
+        if touched.all_nodes {
+            touched
+                .nodes
+                .extend(self.model.nodes().map(|node| node.name.clone()));
+        }
+        let proxy_name = self.model.settings().service_proxy_name;
+        for id in touched.services {
+            let planned = plan_service(&self.model, &id, &proxy_name);
+            self.replace_service(id, planned, &mut update);
+        }
+        for name in touched.nodes {
+            let entry = self
+                .model
+                .node(&name)
+                .map(|node| node_entry(&self.model, node));
+            replace(&mut self.nodes, name, entry, &mut update.nodes);
+        }
+        update
+    }
+
+    fn replace_service(
+        &mut self,
+        id: ServiceId,
+        mut planned: Option<PlannedService>,
+        update: &mut Update,
+    ) {
+        if let (Some(planned), Some(old)) = (&mut planned, self.services.get(&id)) {
+            planned.share_with(old);
+        }
+        replace(&mut self.services, id, planned, &mut update.services);
+    }
+
+    /// The cluster as it is known.
+    pub fn model(&self) -> &ClusterModel {
+        &self.model
+    }
+
+    /// All plans of Services in order.
+    pub fn services(&self) -> &BTreeMap<ServiceId, Arc<PlannedService>> {
+        &self.services
+    }
+
+    /// All nodes in order.
+    pub fn nodes(&self) -> &BTreeMap<Arc<str>, Arc<NodeEntry>> {
+        &self.nodes
+    }
+
+    /// A node.
+    pub fn node(&self, name: &str) -> Option<&Arc<NodeEntry>> {
+        self.nodes.get(name)
+    }
+
+    /// All entries of a node's plan.
+    pub fn entries_for(&self, node: &Arc<NodeEntry>) -> impl Iterator<Item = (EntryKey, Entry)> {
+        let own = (EntryKey::Node, Entry::Node(node.clone()));
+        let services = self.services.iter().flat_map(move |(id, planned)| {
+            let head = Entry::Head(planned.head_for(node).clone());
+            let lists = planned.lists_for(node);
+            let lists =
+                lists.map(|(key, list)| (EntryKey::List(key.clone()), Entry::List(list.clone())));
+            let local = planned.locals.get(&node.name);
+            let local =
+                local.map(|local| (EntryKey::Local(id.clone()), Entry::Local(local.clone())));
+            std::iter::once((EntryKey::Head(id.clone()), head))
+                .chain(lists)
+                .chain(local)
+        });
+        std::iter::once(own).chain(services)
+    }
+
+    /// What people should hear who look at a node's plan, each once, in order.
+    pub fn warnings(&self, node: &NodeEntry) -> BTreeSet<Warning> {
+        let services = self
+            .services
+            .values()
+            .flat_map(|planned| planned.warnings.iter().cloned());
+        let slices = self.model.slices().flat_map(|slice| slice_warnings(slice));
+        let own = self.model.node(&node.name);
+        let own = own.into_iter().flat_map(|node| node_warnings(node));
+        services.chain(slices).chain(own).collect()
+    }
+}
+
+fn slice_warnings(slice: &EndpointSlice) -> impl Iterator<Item = Warning> {
+    let nameless = slice
+        .service
+        .is_none()
+        .then_some(Reason::SliceWithoutService);
+    let names = (slice.address_type == AddressType::Fqdn).then_some(Reason::SliceOfNames);
+    let reasons = slice.ignored.iter().cloned().chain(nameless).chain(names);
+    reasons.map(|reason| Warning::new("EndpointSlice", &slice.id, reason))
+}
+
+/// Keeps a value and tells of it only if it differs.
+fn replace<K: Ord + Clone, V: Eq>(
+    kept: &mut BTreeMap<K, Arc<V>>,
+    key: K,
+    value: Option<V>,
+    update: &mut BTreeMap<K, Option<Arc<V>>>,
+) {
+    let value = value.map(Arc::new);
+    if kept.get(&key) == value.as_ref() {
+        return;
+    }
+    match &value {
+        Some(value) => kept.insert(key.clone(), value.clone()),
+        None => kept.remove(&key),
+    };
+    update.insert(key, value);
+}
