@@ -1,6 +1,7 @@
 //! The command line of `portolan-scenarios`. Exit status: 0 everything as expected, 1 something
 //! was not, 2 the command line is wrong.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,8 +12,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::console::{Console, Table, complain};
 use crate::files::Files;
 use crate::scenario::{self, Checks, Scenario, Stage};
-use crate::stop;
 use crate::waits::Waits;
+use crate::{demo, stop};
 
 /// Runs Portolan's scenarios in place: in an emulated guest, or on a host whose kernel has IPVS.
 #[derive(Debug, Parser)]
@@ -30,6 +31,8 @@ enum What {
     Run(Run),
     /// Shows a cluster of two nodes at work; needs root.
     Demo(Demo),
+    /// Dials as somebody of a lab that stands (see `demo --keep`).
+    Dial(Dial),
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +61,20 @@ struct Demo {
     keep: bool,
 }
 
+#[derive(Debug, Args)]
+struct Dial {
+    /// Who: pod-a1 to pod-b3, node-a, node-b or outside.
+    from: String,
+    /// Where to: ADDRESS:PORT, IPv6 in brackets.
+    to: SocketAddr,
+    /// A datagram instead of a connection.
+    #[arg(long)]
+    udp: bool,
+    /// How often.
+    #[arg(long, default_value_t = 6)]
+    times: u32,
+}
+
 /// Reads the command line and does what it says.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -65,7 +82,9 @@ pub fn main() -> ExitCode {
     let done = match cli.what {
         What::List => Ok(list(Console::from_environment())),
         What::Run(run) => self::run(run),
-        What::Demo(_) => Ok(false),
+        What::Demo(demo) => stage(demo.files, None).and_then(|stage| demo::run(&stage, demo.keep)),
+        What::Dial(dial) => stage(None, None)
+            .and_then(|stage| demo::dial(&stage, &dial.from, dial.to, dial.udp, dial.times)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

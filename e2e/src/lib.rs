@@ -13,7 +13,7 @@ pub mod chance;
 pub mod cli;
 pub mod cluster;
 pub mod console;
-//pub mod demo;
+pub mod demo;
 pub mod expectation;
 pub mod files;
 pub mod manifests;

@@ -34,6 +34,15 @@ impl Node {
         }
     }
 
+    /// Its zone.
+    #[must_use]
+    pub fn zone(self) -> &'static str {
+        match self {
+            Self::A => "zone-1",
+            Self::B => "zone-2",
+        }
+    }
+
     pub(crate) fn letter(self) -> char {
         match self {
             Self::A => 'a',
