@@ -1,0 +1,238 @@
+//! One agent's stream: a batch, its answer, the next batch.
+//!
+//! One batch is in flight; what changes meanwhile is part of the next one. Messages are made only
+//! as the agent takes them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use portolan_plan::{EntryKey, PlanHash};
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, item, wire};
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
+use tracing::{debug, info, warn};
+
+use crate::store::{Batch, Position, Store};
+
+type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
+
+/// Why a session ended.
+enum End {
+    /// The agent went away.
+    Gone,
+    /// It is told why.
+    Refused(Status),
+}
+
+impl From<Status> for End {
+    fn from(_: Status) -> Self {
+        Self::Gone
+    }
+}
+
+/// Serves one agent until it goes away or breaks the protocol.
+pub(super) async fn run(
+    store: Arc<Store>,
+    mut answers: Streaming<wire::AgentMessage>,
+    queue: Queue,
+) {
+    let hello = match answers.message().await {
+        Ok(Some(wire::AgentMessage {
+            message: Some(Answer::Hello(hello)),
+        })) => hello,
+        Ok(_) => {
+            let wrong = Status::invalid_argument("the first message has to be a Hello");
+            drop(queue.send(Err(wrong)).await);
+            return;
+        }
+        Err(_) => return,
+    };
+    let node = hello.node.clone();
+    info!(node, agent = hello.agent_version, "agent connected");
+    match follow(&store, &hello, &mut answers, &queue).await {
+        Err(End::Refused(status)) => {
+            warn!(node, reason = status.message(), "agent refused");
+            drop(queue.send(Err(status)).await);
+        }
+        Err(End::Gone) | Ok(()) => info!(node, "agent gone"),
+    }
+}
+
+async fn follow(
+    store: &Store,
+    hello: &wire::Hello,
+    answers: &mut Streaming<wire::AgentMessage>,
+    queue: &Queue,
+) -> Result<(), End> {
+    if hello.wire_version != WIRE_VERSION {
+        let versions = format!(
+            "this controller speaks wire version {WIRE_VERSION}, the agent {}; bring both to \
+             releases that belong together",
+            hello.wire_version
+        );
+        return Err(End::Refused(Status::failed_precondition(versions)));
+    }
+    let mut changes = store.changes();
+    let held = PlanHash::from_bytes(&hello.plan_hash);
+    let mut position: Option<Position> = held.and_then(|held| store.resume(&hello.node, held));
+    let mut number = 0;
+    let mut said_unknown = false;
+    loop {
+        // Changes after this line wake the loop again.
+        changes.mark_unchanged();
+        match store.batch(&hello.node, position.as_ref()) {
+            // The first batch goes out even when it is empty: it tells the agent that it is right.
+            Some((batch, next)) if number == 0 || !batch.is_empty() => {
+                number += 1;
+                send(queue, number, &batch).await?;
+                position = answer(answers, hello, number, &batch)
+                    .await?
+                    .then_some(next);
+                if position.is_none() {
+                    // A refused batch is followed by the whole plan at once.
+                    continue;
+                }
+            }
+            Some((_, next)) => position = Some(next),
+            None if said_unknown => {}
+            None => {
+                said_unknown = true;
+                warn!(
+                    node = hello.node,
+                    "no such node; waiting for a Node object of this name"
+                );
+            }
+        }
+        tokio::select! {
+            changed = changes.changed() => changed.map_err(|_| End::Gone)?,
+            // Nothing is expected now: an answer would be one too many, an end is an end.
+            message = answers.message() => match message? {
+                Some(_) => {
+                    let wrong = "an answer came without a batch to answer";
+                    return Err(End::Refused(Status::invalid_argument(wrong)));
+                }
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+async fn send(queue: &Queue, number: u64, batch: &Batch) -> Result<(), End> {
+    let begin = wire::Begin {
+        batch: number,
+        snapshot: batch.snapshot,
+    };
+    put(queue, Message::Begin(begin)).await?;
+    let mut chunk = Chunk::default();
+    for (key, bytes) in &batch.upserts {
+        if let Some(full) = chunk.push(item::upsert(key, bytes.clone()), size(key, bytes)) {
+            put(queue, Message::Items(full)).await?;
+        }
+    }
+    for key in &batch.removals {
+        if let Some(full) = chunk.push(item::remove(key), size(key, &Bytes::new())) {
+            put(queue, Message::Items(full)).await?;
+        }
+    }
+    if let Some(rest) = chunk.rest() {
+        put(queue, Message::Items(rest)).await?;
+    }
+    let plan_hash = batch.hash.to_bytes().to_vec();
+    put(
+        queue,
+        Message::Commit(wire::Commit {
+            batch: number,
+            plan_hash,
+        }),
+    )
+    .await
+}
+
+async fn put(queue: &Queue, message: Message) -> Result<(), End> {
+    let message = wire::PlanMessage {
+        message: Some(message),
+    };
+    queue.send(Ok(message)).await.map_err(|_| End::Gone)
+}
+
+fn size(key: &EntryKey, bytes: &Bytes) -> usize {
+    key.to_string().len() + bytes.len()
+}
+
+/// Items gathered for one message.
+#[derive(Default)]
+struct Chunk {
+    items: Vec<wire::Item>,
+    bytes: usize,
+}
+
+impl Chunk {
+    /// Adds an item; gives a message back when it is full.
+    fn push(&mut self, item: wire::Item, bytes: usize) -> Option<wire::Items> {
+        self.items.push(item);
+        self.bytes += bytes;
+        if self.bytes < CHUNK_BYTES {
+            return None;
+        }
+        self.bytes = 0;
+        Some(wire::Items {
+            items: std::mem::take(&mut self.items),
+        })
+    }
+
+    fn rest(self) -> Option<wire::Items> {
+        (!self.items.is_empty()).then_some(wire::Items { items: self.items })
+    }
+}
+
+/// Waits for the answer to a batch; false when the agent needs the whole plan.
+async fn answer(
+    answers: &mut Streaming<wire::AgentMessage>,
+    hello: &wire::Hello,
+    number: u64,
+    batch: &Batch,
+) -> Result<bool, End> {
+    let Some(message) = answers.message().await? else {
+        return Err(End::Gone);
+    };
+    let ack = match message.message {
+        Some(Answer::Ack(ack)) if ack.batch == number => ack,
+        _ => {
+            let wrong = format!("an answer to batch {number} was expected");
+            return Err(End::Refused(Status::invalid_argument(wrong)));
+        }
+    };
+    let node = &hello.node;
+    for failure in &ack.failures {
+        warn!(node, failure, "not in force on the node");
+    }
+    for entry in &ack.undecodable {
+        warn!(
+            node,
+            entry, "the agent cannot read this entry; is it older than the controller?"
+        );
+    }
+    if ack.refused && batch.snapshot {
+        // The same bytes would be refused again, at once and for ever.
+        let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
+        return Err(End::Refused(Status::data_loss(wrong)));
+    }
+    if ack.refused {
+        warn!(
+            node,
+            "the agent holds another plan than it should; sending all of it"
+        );
+    } else {
+        let milliseconds = ack.apply_microseconds / 1000;
+        debug!(
+            node,
+            batch = number,
+            milliseconds,
+            operations = ack.operations,
+            "applied"
+        );
+    }
+    Ok(!ack.refused)
+}

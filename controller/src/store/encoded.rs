@@ -1,0 +1,120 @@
+//! Planned values with their bytes and hashes, made once and shared by all nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use portolan_plan::{Entry, EntryHash, EntryKey, Head, ListKey, NodeEntry, ServiceId};
+use portolan_planner::PlannedService;
+use portolan_proto::encode_entry;
+
+/// An entry, its bytes, and their hash.
+#[derive(Debug, Clone)]
+pub(super) struct EncodedEntry {
+    pub(super) entry: Entry,
+    pub(super) bytes: Bytes,
+    pub(super) hash: EntryHash,
+}
+
+impl EncodedEntry {
+    fn new(key: &EntryKey, entry: Entry) -> Self {
+        let bytes = encode_entry(&entry);
+        let hash = EntryHash::of(key, &bytes);
+        Self { entry, bytes, hash }
+    }
+}
+
+/// A node's own entry.
+#[derive(Debug)]
+pub(super) struct EncodedNode {
+    pub(super) value: Arc<NodeEntry>,
+    pub(super) encoded: EncodedEntry,
+}
+
+impl EncodedNode {
+    pub(super) fn new(value: Arc<NodeEntry>) -> Self {
+        let encoded = EncodedEntry::new(&EntryKey::Node, Entry::Node(value.clone()));
+        Self { value, encoded }
+    }
+}
+
+/// All entries of a Service, for all nodes.
+#[derive(Debug)]
+pub(super) struct EncodedService {
+    id: ServiceId,
+    planned: Arc<PlannedService>,
+    heads: Vec<(Arc<Head>, EncodedEntry)>,
+    lists: BTreeMap<ListKey, EncodedEntry>,
+    locals: BTreeMap<Arc<str>, EncodedEntry>,
+}
+
+impl EncodedService {
+    /// Encodes what differs from the previous plan of the same Service.
+    pub(super) fn new(
+        id: &ServiceId,
+        planned: Arc<PlannedService>,
+        previous: Option<&Self>,
+    ) -> Self {
+        let head_key = EntryKey::Head(id.clone());
+        let local_key = EntryKey::Local(id.clone());
+        let head = |head: &Arc<Head>| {
+            let known =
+                previous.and_then(|p| p.heads.iter().find(|(old, _)| Arc::ptr_eq(old, head)));
+            let encode = || EncodedEntry::new(&head_key, Entry::Head(head.clone()));
+            (
+                head.clone(),
+                known.map_or_else(encode, |(_, encoded)| encoded.clone()),
+            )
+        };
+        let heads = planned.heads.iter().map(head).collect();
+        let lists = planned.lists.iter().map(|(key, list)| {
+            let known = previous.and_then(|previous| previous.lists.get(key));
+            let same = known
+                .filter(|known| matches!(&known.entry, Entry::List(old) if Arc::ptr_eq(old, list)));
+            let encode =
+                || EncodedEntry::new(&EntryKey::List(key.clone()), Entry::List(list.clone()));
+            (key.clone(), same.cloned().unwrap_or_else(encode))
+        });
+        let lists = lists.collect();
+        let locals = planned.locals.iter().map(|(node, local)| {
+            let known = previous.and_then(|previous| previous.locals.get(node));
+            let same = known.filter(
+                |known| matches!(&known.entry, Entry::Local(old) if Arc::ptr_eq(old, local)),
+            );
+            let encode = || EncodedEntry::new(&local_key, Entry::Local(local.clone()));
+            (node.clone(), same.cloned().unwrap_or_else(encode))
+        });
+        let locals = locals.collect();
+        Self {
+            id: id.clone(),
+            planned,
+            heads,
+            lists,
+            locals,
+        }
+    }
+
+    /// Whether nodes program it first.
+    pub(super) fn is_boot_critical(&self) -> bool {
+        self.planned
+            .heads
+            .first()
+            .is_some_and(|head| head.boot_critical)
+    }
+
+    /// The entries that this node uses.
+    pub(super) fn entries_for(&self, node: &NodeEntry) -> Vec<(EntryKey, EncodedEntry)> {
+        let chosen = self.planned.head_for(node);
+        let head = self
+            .heads
+            .iter()
+            .find(|(head, _)| Arc::ptr_eq(head, chosen));
+        let head = head.map(|(_, encoded)| (EntryKey::Head(self.id.clone()), encoded.clone()));
+        let lists = self.planned.lists_for(node).filter_map(|(key, _)| {
+            Some((EntryKey::List(key.clone()), self.lists.get(key)?.clone()))
+        });
+        let local = self.locals.get(&node.name);
+        let local = local.map(|encoded| (EntryKey::Local(self.id.clone()), encoded.clone()));
+        head.into_iter().chain(lists).chain(local).collect()
+    }
+}
