@@ -25,131 +25,39 @@ const fn program(name: &'static str, package: &'static str, why: &'static str) -
     Program { name, package, why }
 }
 
-/// Every Debian program that the lab or the scenarios start.
+/// Every Debian program that the lab or the scenarios start, one a line.
+#[rustfmt::skip]
 pub const PROGRAMS: &[Program] = &[
-    program(
-        "apt-cache",
-        "apt",
-        "lab: finds the newest kernel package for the guest",
-    ),
-    program(
-        "apt-get",
-        "apt",
-        "lab: installs packages, fetches the guest's kernel",
-    ),
-    program(
-        "busybox",
-        "busybox-static",
-        "guest: mount, poweroff and other small tools",
-    ),
-    program(
-        "conntrack",
-        "conntrack",
-        "scenarios: show and check tracked connections",
-    ),
-    program(
-        "curl",
-        "curl",
-        "scenarios: ask a web Service as a person would",
-    ),
-    program(
-        "dash",
-        "dash",
-        "guest: shell that starts real tools before busybox's own",
-    ),
-    program(
-        "depmod",
-        "kmod",
-        "lab: module dependencies of the guest's kernel",
-    ),
-    program(
-        "dpkg",
-        "dpkg",
-        "lab: unpacks the kernel package without installing it",
-    ),
-    program(
-        "dpkg-query",
-        "dpkg",
-        "lab: which packages are installed, and their files",
-    ),
+    program("apt-cache", "apt", "lab: finds the newest kernel package for the guest"),
+    program("apt-get", "apt", "lab: installs packages, fetches the guest's kernel"),
+    program("busybox", "busybox-static", "guest: mount, poweroff and other small tools"),
+    program("conntrack", "conntrack", "guest shell: tracked connections"),
+    program("curl", "curl", "guest shell: ask a web Service as a person would"),
+    program("dash", "dash", "guest: a shell that starts real tools before busybox's own"),
+    program("depmod", "kmod", "lab: module dependencies of the guest's kernel"),
+    program("dpkg", "dpkg", "lab: unpacks the kernel package without installing it"),
+    program("dpkg-query", "dpkg", "lab: which packages are installed, and their files"),
     program("id", "coreutils", "lab: whether it runs as root"),
-    program(
-        "ip",
-        "iproute2",
-        "scenarios: namespaces, links, addresses, routes",
-    ),
-    program(
-        "ip6tables-save",
-        "iptables",
-        "scenarios: compare the rules of the IPv6 kernel",
-    ),
-    program(
-        "ipset",
-        "ipset",
-        "scenarios: an independent look at our sets",
-    ),
-    program(
-        "iptables-restore",
-        "iptables",
-        "node agent: loads its rules",
-    ),
-    program(
-        "iptables-save",
-        "iptables",
-        "scenarios: compare the rules of the IPv4 kernel",
-    ),
-    program(
-        "ipvsadm",
-        "ipvsadm",
-        "scenarios: an independent look at IPVS, and the peer in benchmarks",
-    ),
-    program(
-        "ldd",
-        "libc-bin",
-        "lab: libraries of the programs that go into the guest",
-    ),
-    program(
-        "modprobe",
-        "kmod",
-        "lab: does this kernel have IPVS; guest: loads modules",
-    ),
-    program(
-        "nft",
-        "nftables",
-        "scenarios: rules as the kernel holds them",
-    ),
-    program(
-        "ps",
-        "procps",
-        "scenarios: memory and time of our processes",
-    ),
-    program(
-        "qemu-system-x86_64",
-        "qemu-system-x86",
-        "lab: the emulated machine",
-    ),
-    program(
-        "setpriv",
-        "util-linux",
-        "lab: ends what it started when it ends itself",
-    ),
-    program("ss", "iproute2", "scenarios: sockets in a namespace"),
-    program(
-        "strace",
-        "strace",
-        "guest shell: what a process asks of the kernel",
-    ),
+    program("ip", "iproute2", "scenarios: namespaces, links, addresses, routes"),
+    program("ip6tables", "iptables", "scenarios: rules of the IPv6 kernel, one at a time"),
+    program("ip6tables-restore", "iptables", "node agent: loads its IPv6 rules"),
+    program("ip6tables-save", "iptables", "scenarios: rules of the IPv6 kernel as text"),
+    program("ipset", "ipset", "scenarios: an independent look at our sets"),
+    program("iptables", "iptables", "scenarios: rules of the IPv4 kernel, one at a time"),
+    program("iptables-restore", "iptables", "node agent: loads its IPv4 rules"),
+    program("iptables-save", "iptables", "scenarios: rules of the IPv4 kernel as text"),
+    program("ipvsadm", "ipvsadm", "scenarios: an independent look at IPVS, and the peer in measurements"),
+    program("ldd", "libc-bin", "lab: libraries of the programs that go into the guest"),
+    program("modprobe", "kmod", "lab: does this kernel have IPVS; guest: loads modules"),
+    program("nft", "nftables", "guest shell: rules as the kernel holds them"),
+    program("ps", "procps", "guest shell: our processes, their memory and time"),
+    program("qemu-system-x86_64", "qemu-system-x86", "lab: the emulated machine"),
+    program("setpriv", "util-linux", "lab: ends what it started when it ends itself"),
+    program("ss", "iproute2", "guest shell: sockets in a namespace"),
+    program("strace", "strace", "guest shell: what a process asks of the kernel"),
     program("stty", "coreutils", "lab: the terminal of a guest shell"),
-    program(
-        "sysctl",
-        "procps",
-        "scenarios: kernel settings of a namespace",
-    ),
-    program(
-        "tcpdump",
-        "tcpdump",
-        "guest shell and scenarios: packets on a link",
-    ),
+    program("sysctl", "procps", "guest shell: kernel settings of a namespace"),
+    program("tcpdump", "tcpdump", "guest shell: packets on a link"),
 ];
 
 /// Files that only come with a package, no program of it being started by name.
@@ -310,6 +218,32 @@ mod tests {
             versions.into_iter().collect::<Vec<_>>(),
             [("dash".into(), "0.5.12-2".into())]
         );
+    }
+
+    #[test]
+    fn every_program_that_scenarios_start_is_in_the_table() {
+        const HAVE_NO_PACKAGE: &[&str] = &["cargo", "portolan-controller", "portolan-agent"];
+        let file = crate::nested::root().join("e2e/src/program.rs");
+        let text = std::fs::read_to_string(file).unwrap();
+        let names = text
+            .split("fn name(self)")
+            .nth(1)
+            .unwrap()
+            .split("fn ")
+            .next()
+            .unwrap();
+        let names: Vec<&str> = names
+            .lines()
+            .filter_map(|line| line.split_once("=> \"")?.1.split('"').next())
+            .collect();
+        assert!(
+            names.len() > 5,
+            "the list of programs is no longer there: {names:?}"
+        );
+        for name in names {
+            let known = find(name).is_some() || HAVE_NO_PACKAGE.contains(&name);
+            assert!(known, "`{name}` would be missing on a fresh machine");
+        }
     }
 
     #[test]

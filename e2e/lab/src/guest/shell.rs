@@ -35,6 +35,7 @@ pub fn connect() -> Result<()> {
     thread::spawn(move || send(&mut to_guest, interactive));
     let result = receive(stream);
     drop(terminal);
+    say("");
     result
 }
 
