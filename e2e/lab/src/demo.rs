@@ -7,18 +7,16 @@ use anyhow::Result;
 use crate::progress::say;
 use crate::scenarios::{self, Mode, Place};
 
+/// How the verdict begins with which the demo closes.
+const GOOD_VERDICT: &str = "ok ";
+
 /// Runs the demo and returns its exit status.
 ///
 /// # Errors
 /// The machine cannot be prepared, a build failed, or the guest died.
 pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
-    if mode.keep {
-        say(
-            "It stays until Ctrl-C. A root shell in the same kernel: `cargo lab guest shell`, then \
-             for example `ip netns` and `ip netns exec NAME ipvsadm -Ln`.",
-        );
-    }
     let words: &[&str] = if mode.keep {
+        say("It will stay until Ctrl-C. A shell in its kernel: `cargo lab guest shell`");
         &["demo", "--keep"]
     } else {
         &["demo"]
@@ -26,8 +24,25 @@ pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8
     scenarios::run(words, place, mode, sink)
 }
 
-/// Whether this is how the demo ends when it has shown everything.
+/// Whether this last line is how the demo ends when it has shown everything.
 #[must_use]
 pub fn closes_well(line: &str) -> bool {
-    !line.is_empty()
+    line.starts_with(GOOD_VERDICT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_good_verdict_closes_the_demo_well() {
+        assert!(closes_well(
+            "ok     a Service from a manifest to two kernels"
+        ));
+        assert!(!closes_well(
+            "FAILED a Service from a manifest to two kernels"
+        ));
+        assert!(!closes_well("okay"));
+        assert!(!closes_well(""));
+    }
 }
