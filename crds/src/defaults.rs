@@ -1,0 +1,65 @@
+//! The defaults, written out.
+
+use crate::{
+    ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec, ListenSpec,
+    LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec, TimeoutsSpec,
+};
+
+impl SettingsSpec {
+    /// What an empty object means, with every field that has a default filled in.
+    pub fn written_out() -> Self {
+        let text = |text: &str| Some(text.to_owned());
+        let listen = |address, port| {
+            Some(ListenSpec {
+                bind_address: text(address),
+                port: Some(port),
+            })
+        };
+        Self {
+            scheduler: text("rr"),
+            node_port_addresses: Some(vec!["primary".into()]),
+            local_detection: Some(LocalDetectionSpec {
+                mode: Some(DetectionMode::NodeCidr),
+                ..Default::default()
+            }),
+            masquerade: Some(MasqueradeSpec {
+                bit: Some(14),
+                all: Some(false),
+            }),
+            strict_arp: Some(true),
+            external_ips: Some(ExternalIpsSpec {
+                allowed_cidrs: Some(vec!["0.0.0.0/0".into(), "::/0".into()]),
+            }),
+            exclude_cidrs: Some(Vec::new()),
+            timeouts: Some(TimeoutsSpec {
+                tcp: text("0s"),
+                tcp_fin: text("0s"),
+                udp: text("0s"),
+            }),
+            conntrack: Some(ConntrackSpec {
+                max_per_core: Some(32_768),
+                min: Some(131_072),
+                tcp_established: text("24h"),
+                tcp_close_wait: text("1h"),
+                tcp_be_liberal: Some(false),
+            }),
+            sync: Some(SyncSpec {
+                period: text("30s"),
+                min_period: text("0s"),
+            }),
+            drain: Some(DrainSpec {
+                deadline: text("1m"),
+            }),
+            drift: Some(DriftMode::Repair),
+            drop_invalid: Some(true),
+            device: text("kube-ipvs0"),
+            disk: Some(DiskSpec {
+                max_age: text("10m"),
+                grace: text("1m"),
+            }),
+            healthz: listen("0.0.0.0", 10256),
+            metrics: listen("127.0.0.1", 10249),
+            service_proxy_name: text(""),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! `spec.settings`: every field may be left out, and every length of time is a text like `1m30s`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What nodes do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettingsSpec {
+    /// The IPVS scheduler of Services that name none: any that the kernel has. Default: `rr`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 15))]
+    pub scheduler: Option<String>,
+    /// Where node ports answer: `primary`, or address ranges; an empty list means all local addresses.
+    /// Default: `[primary]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub node_port_addresses: Option<Vec<String>>,
+    /// How packets of a node's own pods are told from others. Default: mode NodeCIDR.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_detection: Option<LocalDetectionSpec>,
+    /// Source address translation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<MasqueradeSpec>,
+    /// Answer ARP only for addresses of the interface that was asked. Default: true.
+    #[serde(rename = "strictARP", default, skip_serializing_if = "Option::is_none")]
+    pub strict_arp: Option<bool>,
+    /// Which external IPs may be captured.
+    #[serde(
+        rename = "externalIPs",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub external_ips: Option<ExternalIpsSpec>,
+    /// Virtual servers in these ranges are never touched. Default: none.
+    #[serde(
+        rename = "excludeCIDRs",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 64))]
+    pub exclude_cidrs: Option<Vec<String>>,
+    /// Connection timeouts of IPVS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<TimeoutsSpec>,
+    /// Connection tracking limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conntrack: Option<ConntrackSpec>,
+    /// How often the kernel is compared with the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncSpec>,
+    /// How backends that left the cluster are let go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainSpec>,
+    /// What is done about kernel state that somebody else changed. Default: Repair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftMode>,
+    /// Drop packets from backends that connection tracking calls invalid. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drop_invalid: Option<bool>,
+    /// The dummy device that carries the routes. Default: `kube-ipvs0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 15))]
+    pub device: Option<String>,
+    /// The plan kept on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSpec>,
+    /// The node's health port. Default: 0.0.0.0, port 10256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthz: Option<ListenSpec>,
+    /// The metrics port. Default: 127.0.0.1, port 10249.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<ListenSpec>,
+    /// Serve Services whose label `service.kubernetes.io/service-proxy-name` has this value; empty means
+    /// those without the label. Default: empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub service_proxy_name: Option<String>,
+}
+
+/// How packets of a node's own pods are told from others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalDetectionSpec {
+    /// The way. Default: NodeCIDR.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<DetectionMode>,
+    /// The ranges all pods have their addresses from; mode ClusterCIDR needs it.
+    #[serde(
+        rename = "clusterCIDRs",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 64))]
+    pub cluster_cidrs: Option<Vec<String>>,
+    /// The bridge that pods are attached to; mode BridgeInterface needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 15))]
+    pub bridge: Option<String>,
+    /// How the names of pods' interfaces begin; mode InterfaceNamePrefix needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 15))]
+    pub prefix: Option<String>,
+}
+
+/// A way to tell packets of a node's own pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DetectionMode {
+    /// The source lies in one of the node's pod ranges.
+    #[serde(rename = "NodeCIDR")]
+    NodeCidr,
+    /// The source lies in one of `clusterCIDRs`.
+    #[serde(rename = "ClusterCIDR")]
+    ClusterCidr,
+    /// The packet came in by `bridge`.
+    BridgeInterface,
+    /// The packet came in by an interface whose name begins with `prefix`.
+    InterfaceNamePrefix,
+}
+
+/// Source address translation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MasqueradeSpec {
+    /// Which bit of the packet mark is ours, 0 to 31. Default: 14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 31))]
+    pub bit: Option<u8>,
+    /// Masquerade everything that goes to cluster IPs, pods too. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<bool>,
+}
+
+/// Which external IPs may be captured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalIpsSpec {
+    /// External IPs outside these ranges are not served. Default: everything.
+    #[serde(
+        rename = "allowedCIDRs",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 64))]
+    pub allowed_cidrs: Option<Vec<String>>,
+}
+
+/// Timeouts of IPVS connections; `0s` leaves the kernel's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeoutsSpec {
+    /// Idle established TCP connections. Default: `0s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<String>,
+    /// TCP connections after a FIN. Default: `0s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_fin: Option<String>,
+    /// UDP flows. Default: `0s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<String>,
+}
+
+/// Connection tracking limits; 0 leaves the kernel's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConntrackSpec {
+    /// Entries for each core. Default: 32768.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_per_core: Option<u32>,
+    /// Entries at least. Default: 131072.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u32>,
+    /// How long an idle established TCP connection is kept. Default: `24h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_established: Option<String>,
+    /// How long a TCP connection in CLOSE_WAIT is kept. Default: `1h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_close_wait: Option<String>,
+    /// Do not call out-of-window packets invalid. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_be_liberal: Option<bool>,
+}
+
+/// How often the kernel is compared with the plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncSpec {
+    /// A full comparison, also when nothing changed, from `1s`. Default: `30s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<String>,
+    /// The shortest time between two applied batches, at most `period`. Default: `0s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_period: Option<String>,
+}
+
+/// How backends that left the cluster are let go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainSpec {
+    /// How long their connections may live on. Default: `1m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+}
+
+/// What is done about kernel state that somebody else changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DriftMode {
+    /// It is put right.
+    Repair,
+    /// It is only reported.
+    Report,
+}
+
+/// The plan kept on disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskSpec {
+    /// After a reboot, a plan older than this is used for boot-critical Services only. Default: `10m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<String>,
+    /// How long without any controller until an older plan is used whole. Default: `1m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<String>,
+}
+
+/// Where a server of the agent listens.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenSpec {
+    /// The address; an unspecified one means both families.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind_address: Option<String>,
+    /// The port, 1 to 65535.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub port: Option<u16>,
+}
