@@ -1,7 +1,7 @@
 //! The kernel as the programmer sees it: something that can be looked at and that takes
 //! operations. No decision is made below this line.
 
-mod linux;
+pub mod linux;
 mod model;
 
 use std::collections::BTreeSet;

@@ -19,7 +19,7 @@ use crate::kernel::KernelError;
 const RT_TABLE_LOCAL: u8 = 255;
 
 /// The kernel's links, addresses and routes.
-pub(super) struct Links {
+pub struct Links {
     // The library is asynchronous, this thread is not: it runs the library while it waits.
     runtime: tokio::runtime::Runtime,
     handle: Handle,
@@ -33,14 +33,21 @@ impl std::fmt::Debug for Links {
 
 /// What is there.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) device_up: bool,
-    pub(super) routes: BTreeSet<LocalRoute>,
-    pub(super) host: HostNetwork,
+pub struct FoundLinks {
+    /// Whether our device is there and up.
+    pub device_up: bool,
+    /// Local routes over it that somebody wrote.
+    pub routes: BTreeSet<LocalRoute>,
+    /// Everything else.
+    pub host: HostNetwork,
 }
 
 impl Links {
-    pub(super) fn open() -> Result<Self, KernelError> {
+    /// Opens the socket in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open() -> Result<Self, KernelError> {
         let failed = |error: std::io::Error| KernelError::new("open rtnetlink", &error);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -53,19 +60,23 @@ impl Links {
         Ok(Self { runtime, handle })
     }
 
-    pub(super) fn observe(&self, device: &str) -> Result<Found, KernelError> {
+    /// Reads links, addresses and routes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn observe(&self, device: &str) -> Result<FoundLinks, KernelError> {
         let failed = |error| KernelError::new("read addresses and routes", &error);
         self.runtime
             .block_on(self.observe_all(device))
             .map_err(failed)
     }
 
-    async fn observe_all(&self, device: &str) -> Result<Found, rtnetlink::Error> {
+    async fn observe_all(&self, device: &str) -> Result<FoundLinks, rtnetlink::Error> {
         let link = self.find(device).await?;
         let index = link.map(|(index, _)| index);
-        let mut found = Found {
+        let mut found = FoundLinks {
             device_up: link.is_some_and(|(_, up)| up),
-            ..Found::default()
+            ..FoundLinks::default()
         };
         let mut addresses = self.handle.address().get().execute();
         while let Some(address) = addresses.try_next().await? {
@@ -105,7 +116,11 @@ impl Links {
         Ok(found)
     }
 
-    pub(super) fn apply(&self, op: &Op) -> Result<(), KernelError> {
+    /// Does one operation on the device or its routes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn apply(&self, op: &Op) -> Result<(), KernelError> {
         let done = self.runtime.block_on(async {
             match op {
                 Op::RaiseDevice { device } => self.raise(device).await,

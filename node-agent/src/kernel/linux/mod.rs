@@ -16,13 +16,19 @@ use portolan_reconcile::{Observed, Op, OpKind};
 
 use super::{Kernel, KernelError};
 
+pub use link::{FoundLinks, Links};
+pub use rules::Rules;
+pub use servers::Servers;
+pub use sets::Sets;
+pub use sysctl::{apply as write_sysctl, read as read_sysctl};
+
 /// The kernel of the network namespace that the opening thread was in.
 #[derive(Debug)]
 pub struct LinuxKernel {
-    servers: servers::Servers,
-    sets: sets::Sets,
-    link: link::Links,
-    rules: rules::Tool,
+    servers: Servers,
+    sets: Sets,
+    link: Links,
+    rules: Rules,
 }
 
 /// Everything that a node lacks to be programmed.
@@ -49,10 +55,10 @@ impl LinuxKernel {
     /// # Errors
     /// [`Missing`] names all that is not there at once, with what to do about each.
     pub fn open() -> Result<Self, Missing> {
-        let servers = servers::Servers::open();
-        let sets = sets::Sets::open();
-        let link = link::Links::open();
-        let rules = rules::Tool::find();
+        let servers = Servers::open();
+        let sets = Sets::open();
+        let link = Links::open();
+        let rules = Rules::find();
         match (servers, sets, link, rules) {
             (Ok(servers), Ok(sets), Ok(link), Ok(rules)) => Ok(Self {
                 servers,

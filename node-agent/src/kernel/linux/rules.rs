@@ -13,13 +13,16 @@ use crate::kernel::KernelError;
 /// How long the tools wait for the lock of the tables, in seconds.
 const LOCK_SECONDS: &str = "5";
 
-/// The tools.
+/// The tools `iptables-save` and `iptables-restore`, and their IPv6 twins.
 #[derive(Debug)]
-pub(super) struct Tool;
+pub struct Rules;
 
-impl Tool {
+impl Rules {
     /// Makes sure that the tools are there.
-    pub(super) fn find() -> Result<Self, KernelError> {
+    ///
+    /// # Errors
+    /// Which one is not, and which package has it.
+    pub fn find() -> Result<Self, KernelError> {
         for family in Family::BOTH {
             let program = restore(family);
             run(program, &["--version"], None)?;
@@ -28,7 +31,10 @@ impl Tool {
     }
 
     /// Our rules as they are loaded.
-    pub(super) fn observe(&self, family: Family) -> Result<ObservedRules, KernelError> {
+    ///
+    /// # Errors
+    /// What the tool says.
+    pub fn observe(&self, family: Family) -> Result<ObservedRules, KernelError> {
         let program = match family {
             Family::Ipv4 => "iptables-save",
             Family::Ipv6 => "ip6tables-save",
@@ -39,15 +45,18 @@ impl Tool {
         )))
     }
 
-    pub(super) fn apply(&self, op: &Op) -> Result<(), KernelError> {
+    /// Loads the rules of an operation.
+    ///
+    /// # Errors
+    /// What the tool says.
+    pub fn apply(&self, op: &Op) -> Result<(), KernelError> {
         let Op::LoadRules { family, text, .. } = op else {
             return Err(KernelError::new(op, "no rules"));
         };
         self.load(*family, text)
     }
 
-    /// Loads text for `restore`, leaving all other rules alone.
-    pub(super) fn load(&self, family: Family, text: &str) -> Result<(), KernelError> {
+    fn load(&self, family: Family, text: &str) -> Result<(), KernelError> {
         run(
             restore(family),
             &["--noflush", "-w", LOCK_SECONDS],

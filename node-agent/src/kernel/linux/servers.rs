@@ -10,20 +10,25 @@ use crate::kernel::KernelError;
 
 /// The kernel's virtual servers.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub struct Servers {
     socket: Socket,
 }
 
 impl Servers {
-    pub(super) fn open() -> Result<Self, KernelError> {
+    /// Opens the socket in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel has no IPVS, or this process may not use it.
+    pub fn open() -> Result<Self, KernelError> {
         let socket = Socket::open().map_err(|error| KernelError::new("open IPVS", &error))?;
         Ok(Self { socket })
     }
 
     /// All virtual servers with an address. Those of firewall marks are never ours.
-    pub(super) fn observe(
-        &mut self,
-    ) -> Result<BTreeMap<VirtualServerKey, VirtualServer>, KernelError> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn observe(&mut self) -> Result<BTreeMap<VirtualServerKey, VirtualServer>, KernelError> {
         let failed = |error| KernelError::new("read virtual servers", &error);
         let mut servers = BTreeMap::new();
         for service in self.socket.services().map_err(failed)? {
@@ -36,7 +41,8 @@ impl Servers {
         Ok(servers)
     }
 
-    pub(super) fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+    /// Does operations in order, many in one send.
+    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         let requests: Vec<_> = ops.iter().filter_map(request).collect();
         let mut results = self
             .socket

@@ -13,18 +13,25 @@ const SPARE: &str = "PORTOLAN-SPARE";
 
 /// The kernel's sets.
 #[derive(Debug)]
-pub(super) struct Sets {
+pub struct Sets {
     socket: Socket,
 }
 
 impl Sets {
-    pub(super) fn open() -> Result<Self, KernelError> {
+    /// Opens the socket in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel has no sets, or this process may not use them.
+    pub fn open() -> Result<Self, KernelError> {
         let socket = Socket::open().map_err(|error| KernelError::new("open ipset", &error))?;
         Ok(Self { socket })
     }
 
     /// Our sets with their entries.
-    pub(super) fn observe(&mut self) -> Result<BTreeMap<SetId, ObservedSet>, KernelError> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn observe(&mut self) -> Result<BTreeMap<SetId, ObservedSet>, KernelError> {
         let failed = |error| KernelError::new("read sets", &error);
         let names = self.socket.names().map_err(failed)?;
         let mut sets = BTreeMap::new();
@@ -36,7 +43,8 @@ impl Sets {
         Ok(sets)
     }
 
-    pub(super) fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+    /// Does operations in order, many entries in one message.
+    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         let mut results = Vec::with_capacity(ops.len());
         for run in ops.chunk_by(same_message) {
             match run {

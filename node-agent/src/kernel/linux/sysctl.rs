@@ -14,12 +14,16 @@ fn path(name: &str) -> PathBuf {
 }
 
 /// The setting and its value; `None` when the kernel has no such setting, or does not show it.
-pub(super) fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
+pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
     let value = std::fs::read_to_string(path(name)).ok()?;
     Some((name.clone(), value.trim().into()))
 }
 
-pub(super) fn apply(op: &Op) -> Result<(), KernelError> {
+/// Writes a setting.
+///
+/// # Errors
+/// What the system says, and what to check.
+pub fn apply(op: &Op) -> Result<(), KernelError> {
     let Op::WriteSysctl { name, value } = op else {
         return Err(KernelError::new(op, "no kernel setting"));
     };
