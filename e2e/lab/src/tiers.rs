@@ -124,7 +124,7 @@ pub const TIERS: &[Tier] = &[
         title: "sets, rules and routes in namespaces of this machine's kernel",
         work: &[
             Work::Test(&["--package=ipset-rs", "--test=kernel"]),
-            Work::Test(&["--package=portolan-e2e", "--test=namespaces"]),
+            Work::Test(&["--package=portolan-agent", "--test=namespaces"]),
         ],
     },
     Tier {
@@ -146,43 +146,74 @@ pub const TIERS: &[Tier] = &[
 mod tests {
     use super::*;
     use crate::nested;
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Name and manifest of every package of the workspace.
+    fn packages() -> BTreeMap<String, String> {
+        let read = |folder: &str| {
+            let path = nested::root().join(folder).join("Cargo.toml");
+            std::fs::read_to_string(path).unwrap()
+        };
+        let workspace = read("");
+        let members = workspace.split("members = [").nth(1).unwrap();
+        let members = members.split(']').next().unwrap();
+        let folders = members
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix('"'));
+        folders
+            .map(|folder| {
+                let manifest = read(folder.trim_end_matches("\","));
+                (name(&manifest), manifest)
+            })
+            .collect()
+    }
+
+    fn name(table: &str) -> String {
+        let value = table.lines().find_map(|line| line.strip_prefix("name = "));
+        value.unwrap().trim_matches('"').to_owned()
+    }
+
+    fn work() -> impl Iterator<Item = Work> {
+        TIERS.iter().flat_map(|tier| tier.work).copied()
+    }
 
     #[test]
     fn every_package_of_the_workspace_is_tested_by_a_tier() {
-        let manifest = std::fs::read_to_string(nested::root().join("Cargo.toml")).unwrap();
-        let members = manifest
-            .split("members = [")
-            .nth(1)
-            .unwrap()
-            .split(']')
-            .next()
-            .unwrap();
-        let tested: BTreeSet<String> = TIERS
-            .iter()
-            .flat_map(|tier| tier.work)
+        let tested: BTreeSet<String> = work()
             .filter_map(|work| match work {
-                Work::Test(words) => Some(*words),
+                Work::Test(words) => Some(words),
                 _ => None,
             })
             .flatten()
             .filter_map(|word| word.strip_prefix("--package=").map(str::to_owned))
             .collect();
-        let mut packages = BTreeSet::new();
-        for member in members
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix('"'))
-        {
-            let folder = member.trim_end_matches("\",");
-            let path = nested::root().join(folder).join("Cargo.toml");
-            let text = std::fs::read_to_string(path).unwrap();
-            let name = text
-                .lines()
-                .find_map(|line| line.strip_prefix("name = "))
-                .unwrap();
-            packages.insert(name.trim_matches('"').to_owned());
+        let all: BTreeSet<String> = packages().into_keys().collect();
+        assert_eq!(tested, all);
+    }
+
+    #[test]
+    fn a_test_that_cargo_does_not_run_by_itself_is_run_by_a_tier() {
+        let mut checked = 0;
+        for (package, manifest) in packages() {
+            for table in manifest.split("[[test]]").skip(1) {
+                let table = table.split("\n[").next().unwrap();
+                if !table.contains("test = false") {
+                    continue;
+                }
+                checked += 1;
+                let (test, named) = (name(table), format!("--package={package}"));
+                let run = work().any(|work| match work {
+                    Work::IpvsTest(of, name, _) => of == package && name == test,
+                    Work::Test(words) => {
+                        words.contains(&named.as_str())
+                            && words.contains(&format!("--test={test}").as_str())
+                    }
+                    _ => false,
+                });
+                assert!(run, "no tier runs test `{test}` of {package}");
+            }
         }
-        assert_eq!(tested, packages);
+        assert!(checked >= 3, "only {checked} such tests were found");
     }
 
     #[test]
