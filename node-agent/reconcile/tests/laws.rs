@@ -1,0 +1,279 @@
+//! Laws of reconciling, against a kernel that refuses what the real one refuses.
+
+use std::net::IpAddr;
+
+use portolan_plan::{
+    Entry, EntryHash, EntryKey, Frontend, FrontendKind, NodePlan, Protocol, strategies,
+};
+use portolan_reconcile::{
+    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, SetEntry, SetRole,
+    VirtualServer, VirtualServerKey, cleanup, diff,
+};
+use proptest::prelude::*;
+
+/// A plan as the planner makes them: no address, port and protocol belongs to two Services (S-14).
+fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
+    let mut taken = std::collections::BTreeSet::new();
+    let mut unique = |entry| {
+        let Entry::Head(head) = entry else {
+            return entry;
+        };
+        let mut head = portolan_plan::Head::clone(&head);
+        for port in &mut head.ports {
+            let protocol = port.protocol;
+            let mut free = |f: &mut Frontend| taken.insert((f.kind, f.address, f.port, protocol));
+            port.frontends.retain(|frontend| free(frontend));
+        }
+        Entry::Head(head.into())
+    };
+    let entries = entries.into_iter().map(|(key, entry)| {
+        let entry = unique(entry);
+        (key, EntryHash::default(), entry)
+    });
+    NodePlan::from_entries(entries.collect::<Vec<_>>())
+}
+
+fn host() -> HostNetwork {
+    let address = HostAddress {
+        address: IpAddr::from([192, 168, 50, 1]),
+        peer: None,
+    };
+    HostNetwork {
+        addresses: vec![address],
+        ..HostNetwork::default()
+    }
+}
+
+fn desired(entries: Vec<(EntryKey, Entry)>) -> Desired {
+    Desired::new(&plan(entries), &host()).unwrap()
+}
+
+/// A virtual server of somebody else.
+fn foreign() -> (VirtualServerKey, VirtualServer) {
+    let address = IpAddr::from([203, 0, 113, 9]);
+    let key = VirtualServerKey {
+        address,
+        port: 80,
+        protocol: Protocol::Tcp,
+    };
+    let server = VirtualServer {
+        scheduler: "wlc".into(),
+        flags: 0,
+        timeout: 0,
+        real_servers: [].into(),
+    };
+    (key, server)
+}
+
+fn empty_kernel() -> ModelKernel {
+    let mut kernel = ModelKernel::default();
+    kernel.state.host = host();
+    let (key, server) = foreign();
+    kernel.state.virtual_servers.insert(key, server);
+    kernel
+}
+
+/// What a programmer does: claims, and writes all phases.
+fn pass(
+    kernel: &mut ModelKernel,
+    desired: &Desired,
+    owned: &mut Owned,
+    mut after: impl FnMut(&Observed),
+) -> usize {
+    owned.claim(desired);
+    let phases = diff(&kernel.state, desired, owned);
+    let mut written = 0;
+    for (phase, ops) in phases {
+        for op in ops {
+            kernel
+                .apply(&op)
+                .unwrap_or_else(|refusal| panic!("{phase:?}: {op}: {refusal}"));
+            written += 1;
+            after(&kernel.state);
+        }
+    }
+    written
+}
+
+fn has_backends(state: &Observed, server: &VirtualServerKey) -> bool {
+    state
+        .virtual_servers
+        .get(server)
+        .is_some_and(|held| !held.real_servers.is_empty())
+}
+
+fn agrees(state: &Observed, desired: &Desired) {
+    let (key, server) = foreign();
+    let mut servers = desired.virtual_servers.clone();
+    servers.insert(key, server);
+    assert_eq!(
+        state.virtual_servers, servers,
+        "and nothing foreign is touched (S-109)"
+    );
+    assert_eq!(state.routes, desired.routes);
+    for (id, set) in &desired.sets {
+        assert_eq!(state.sets[id].entries, set.entries, "{id}");
+    }
+    for rules in &desired.rules {
+        assert_eq!(state.rules[&rules.family], rules.expected());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn from_any_state_to_any_other_nothing_is_refused_and_a_second_pass_is_empty(
+        first in strategies::entries(),
+        second in strategies::entries(),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        pass(&mut kernel, &first, &mut owned, |_| {});
+        agrees(&kernel.state, &first);
+        pass(&mut kernel, &second, &mut owned, |_| {});
+        agrees(&kernel.state, &second);
+        prop_assert_eq!(pass(&mut kernel, &second, &mut owned, |_| {}), 0);
+    }
+
+    #[test]
+    fn an_interrupted_pass_is_finished_by_the_next(
+        first in strategies::entries(),
+        second in strategies::entries(),
+        done in any::<prop::sample::Index>(),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        pass(&mut kernel, &first, &mut owned, |_| {});
+        owned.claim(&second);
+        let ops: Vec<Op> =
+            diff(&kernel.state, &second, &owned).into_iter().flat_map(|(_, ops)| ops).collect();
+        for op in &ops[..done.index(ops.len() + 1)] {
+            kernel.apply(op).unwrap();
+        }
+        pass(&mut kernel, &second, &mut owned, |_| {});
+        agrees(&kernel.state, &second);
+    }
+
+    /// S-186: add new before deleting old.
+    #[test]
+    fn a_virtual_server_with_endpoints_before_and_after_is_never_empty_in_between(
+        first in strategies::entries(),
+        second in strategies::entries(),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        pass(&mut kernel, &first, &mut owned, |_| {});
+        let served: Vec<_> = second
+            .virtual_servers
+            .iter()
+            .filter(|(key, server)| !server.real_servers.is_empty() && has_backends(&kernel.state, key))
+            .map(|(key, _)| *key)
+            .collect();
+        pass(&mut kernel, &second, &mut owned, |state| {
+            for server in &served {
+                assert!(has_backends(state, server), "{server} has no real server");
+            }
+        });
+    }
+
+    /// A packet for a frontend must find its virtual server, with its backends, from the moment
+    /// the rules let it through; and a routed address refuses other ports from the moment it is
+    /// routed.
+    #[test]
+    fn what_answers_is_there_before_it_is_let_through_and_after_it_is_not(
+        first in strategies::entries(),
+        second in strategies::entries(),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        let sound = |state: &Observed| {
+            for (id, set) in state.sets.iter().filter(|(id, _)| id.role == SetRole::Frontend) {
+                for entry in &set.entries {
+                    let SetEntry::AddressPort { address, protocol, port } = *entry else {
+                        panic!("{entry} in {id}")
+                    };
+                    let key = VirtualServerKey { address, port, protocol };
+                    assert!(state.virtual_servers.contains_key(&key), "{key} is let through");
+                }
+            }
+            for route in &state.routes {
+                let family = portolan_plan::Family::of(route.destination.addr());
+                let id = portolan_reconcile::SetId { role: SetRole::VipNet, family };
+                let entry = SetEntry::Net(route.destination);
+                assert!(state.sets[&id].entries.contains(&entry), "{route} is not guarded");
+            }
+        };
+        pass(&mut kernel, &first, &mut owned, sound);
+        pass(&mut kernel, &second, &mut owned, sound);
+    }
+
+    #[test]
+    fn cleanup_leaves_only_what_was_there_before(entries in strategies::entries()) {
+        let desired = desired(entries);
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        pass(&mut kernel, &desired, &mut owned, |_| {});
+        for op in cleanup(&kernel.state, &owned, &desired.device).into_iter().flatten() {
+            kernel.apply(&op).unwrap_or_else(|refusal| panic!("{op}: {refusal}"));
+        }
+        let (key, server) = foreign();
+        prop_assert_eq!(&kernel.state.virtual_servers, &[(key, server)].into());
+        prop_assert!(kernel.state.sets.is_empty() && kernel.state.routes.is_empty());
+        prop_assert!(kernel.state.rules.values().all(portolan_reconcile::rules::ObservedRules::is_empty));
+        prop_assert!(cleanup(&kernel.state, &owned, &desired.device).is_empty(), "S-196");
+    }
+
+    /// S-103: nodes do not all start at the same pod, and one more pod moves no other.
+    #[test]
+    fn a_new_backend_moves_no_other(entries in strategies::entries()) {
+        let desired = desired(entries);
+        for (server, held) in &desired.virtual_servers {
+            let mut ranked: Vec<_> =
+                held.real_servers.keys().map(|b| (b.rank(&desired.node, server), *b)).collect();
+            ranked.sort_unstable();
+            let Some((_, first)) = ranked.pop() else { continue };
+            let mut fewer: Vec<_> = held.real_servers.keys().filter(|b| **b != first).collect();
+            fewer.sort_by_key(|b| b.rank(&desired.node, server));
+            prop_assert_eq!(fewer, ranked.iter().map(|(_, b)| b).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn phases_come_in_the_order_of_the_packet_path() {
+    let document: portolan_plan::PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    let desired = Desired::new(&document.into_plan().unwrap(), &host()).unwrap();
+    let phases = diff(&empty_kernel().state, &desired, &Owned::default());
+    let names: Vec<_> = phases.iter().map(|(phase, _)| *phase).collect();
+    let expected = [
+        Phase::Ground,
+        Phase::CreateSets,
+        Phase::Guard,
+        Phase::Rules,
+        Phase::BootCritical,
+        Phase::Servers,
+        Phase::Answer,
+        Phase::Refuse,
+        Phase::Route,
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn only_cluster_ips_become_virtual_servers_so_far() {
+    let document: portolan_plan::PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    let plan = document.into_plan().unwrap();
+    let kinds: std::collections::BTreeSet<_> = plan
+        .heads()
+        .flat_map(|(_, head)| &head.ports)
+        .flat_map(|port| &port.frontends)
+        .map(|frontend| frontend.kind)
+        .collect();
+    assert_eq!(kinds, [FrontendKind::ClusterIp].into());
+    assert_eq!(
+        Desired::new(&plan, &host()).unwrap().virtual_servers.len(),
+        6
+    );
+}
