@@ -23,12 +23,12 @@ pub struct Record {
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// The file cannot be read or written.
-    #[error("{path}: {source}; is the state directory there and writable?")]
+    #[error("{path}: {error}; is the state directory there and writable?")]
     Io {
         /// The file.
         path: String,
         /// What happened.
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is not what this program wrote.
     #[error("{path}:{line}: {text:?} is no virtual server; the record is not used")]
@@ -51,7 +51,7 @@ impl Record {
         let record = Self {
             path: directory.join(FILE),
         };
-        std::fs::create_dir_all(directory).map_err(|source| record.io(source))?;
+        std::fs::create_dir_all(directory).map_err(|error| record.io(error))?;
         Ok(record)
     }
 
@@ -63,7 +63,7 @@ impl Record {
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(self.io(source)),
+            Err(error) => return Err(self.io(error)),
         };
         let wrong = |line: usize, text: &str| RecordError::Line {
             path: self.path.display().to_string(),
@@ -97,7 +97,7 @@ impl Record {
             file.into_inner()?.sync_all()?;
             std::fs::rename(&fresh, &self.path)
         };
-        write().map_err(|source| self.io(source))
+        write().map_err(|error| self.io(error))
     }
 
     /// Removes the record.
@@ -111,10 +111,10 @@ impl Record {
         }
     }
 
-    fn io(&self, source: io::Error) -> RecordError {
+    fn io(&self, error: io::Error) -> RecordError {
         RecordError::Io {
             path: self.path.display().to_string(),
-            source,
+            error,
         }
     }
 }

@@ -38,12 +38,12 @@ pub enum ListenError {
         address: SocketAddr,
     },
     /// The address cannot be had.
-    #[error("listen on {listen}: {source}; is another controller running there?")]
+    #[error("listen on {listen}: {error}; is another controller running there?")]
     Bind {
         /// The address.
         listen: Listen,
         /// What the system says.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -84,9 +84,9 @@ impl Listen {
     /// # Errors
     /// [`ListenError`] when the address is taken, or would expose plans.
     pub async fn open_insecure(self) -> Result<(Listener, Self), ListenError> {
-        let failed = |listen: &Self, source| ListenError::Bind {
+        let failed = |listen: &Self, error| ListenError::Bind {
             listen: listen.clone(),
-            source,
+            error,
         };
         match &self {
             Self::Tcp(address) if !address.ip().is_loopback() => {

@@ -30,17 +30,19 @@ enum Form {
 
 impl Desired {
     pub(super) fn execute(self) -> anyhow::Result<()> {
+        let name = if self.plan == "-" {
+            "standard input"
+        } else {
+            &self.plan
+        };
         let text = self
             .read()
-            .with_context(|| format!("read the plan {}", self.plan))?;
+            .with_context(|| format!("read the plan {name}"))?;
         let mut document: PlanDocument = serde_json::from_str(&text).with_context(|| {
-            format!(
-                "{} is no plan; `portolan-controller plan -o json` prints one",
-                self.plan
-            )
+            format!("{name} is no plan; `portolan-controller plan -o json` prints one")
         })?;
         if !self.node_address.is_empty() {
-            document.node_addresses = self.node_address;
+            document.node_addresses.clone_from(&self.node_address);
         }
         // Without a kernel to look at, the node has the addresses it is said to have.
         let has = |address: &IpAddr| HostAddress {
@@ -53,7 +55,7 @@ impl Desired {
         };
         let plan = document
             .into_plan()
-            .with_context(|| format!("the plan {}", self.plan))?;
+            .with_context(|| format!("the plan {name}"))?;
         let desired = portolan_reconcile::Desired::new(&plan, &host)
             .context("the plan does not say which node it is for")?;
         let Form::Json = self.output;

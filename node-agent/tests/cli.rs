@@ -1,0 +1,153 @@
+//! What the program says, and with which exit code, when it is given something it cannot use.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use portolan_reconcile::DesiredDocument;
+
+const PLAN: &str = include_str!("plans/node-a.json");
+
+/// Runs the program with this on its standard input; its exit code and what it said.
+fn run(arguments: &[&str], input: &str) -> (i32, String, String) {
+    #[allow(clippy::disallowed_methods, reason = "the program under test")]
+    let mut child = Command::new(env!("CARGO_BIN_EXE_portolan-agent"))
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A program that refuses its arguments may end before it reads.
+    drop(stdin.write_all(input.as_bytes()));
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn refusal(arguments: &[&str], input: &str) -> String {
+    let (code, out, said) = run(arguments, input);
+    assert_eq!(
+        out, "",
+        "nothing is printed that could be taken for a result"
+    );
+    format!("exit code {code}\n{said}")
+}
+
+const DESIRED: &[&str] = &["desired", "--plan", "-"];
+
+#[test]
+fn desired_prints_what_the_kernel_would_be_given() {
+    let (code, out, said) = run(DESIRED, PLAN);
+    assert_eq!((code, said.as_str()), (0, ""));
+    let document: DesiredDocument = serde_json::from_str(&out).unwrap();
+    assert_eq!(document.virtual_servers.len(), 6);
+    assert!(
+        document
+            .routes
+            .contains(&"local 10.96.0.0/12 dev portolan0 table local src 192.168.50.1".to_owned())
+    );
+}
+
+#[test]
+fn node_addresses_replace_those_of_the_plan() {
+    let (code, out, _) = run(
+        &[DESIRED, &["--node-address", "192.168.77.7"]].concat(),
+        PLAN,
+    );
+    assert_eq!(code, 0);
+    let document: DesiredDocument = serde_json::from_str(&out).unwrap();
+    let routes = [
+        "local 10.96.0.0/12 dev portolan0 table local src 192.168.77.7",
+        "local fd00:10:96::/112 dev portolan0 table local",
+    ];
+    assert_eq!(document.routes, routes);
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused_by_name() {
+    insta::assert_snapshot!("not_json", refusal(DESIRED, "kind: Service"));
+    insta::assert_snapshot!(
+        "unknown_key",
+        refusal(
+            DESIRED,
+            &PLAN.replacen("\"bootCritical\"", "\"bootCrucial\"", 1)
+        )
+    );
+    insta::assert_snapshot!(
+        "version",
+        refusal(
+            DESIRED,
+            &PLAN.replacen("\"version\": 1", "\"version\": 7", 1)
+        )
+    );
+    insta::assert_snapshot!(
+        "scope",
+        refusal(DESIRED, &PLAN.replacen("\"cluster\"", "\"zone/x\"", 1))
+    );
+    insta::assert_snapshot!(
+        "port_zero",
+        refusal(DESIRED, &PLAN.replacen("\"port\": 8080", "\"port\": 0", 1))
+    );
+    insta::assert_snapshot!(
+        "address",
+        refusal(
+            DESIRED,
+            &PLAN.replacen("\"10.244.1.5\"", "\"10.244.1.555\"", 1)
+        )
+    );
+    insta::assert_snapshot!(
+        "no_file",
+        refusal(&["desired", "--plan", "absent.json"], "")
+    );
+}
+
+#[test]
+fn a_start_that_cannot_work_says_why() {
+    let run = |rest: &[&str]| refusal(&[&["run"], rest].concat(), "");
+    insta::assert_snapshot!("no_arguments", run(&[]));
+    insta::assert_snapshot!(
+        "controller_name",
+        run(&[
+            "--node",
+            "a",
+            "--controller",
+            "controller.example:10270",
+            "--insecure"
+        ])
+    );
+    insta::assert_snapshot!(
+        "no_tls",
+        run(&["--node", "a", "--controller", "127.0.0.1:10270"])
+    );
+    insta::assert_snapshot!(
+        "empty_node",
+        run(&[
+            "--node",
+            " ",
+            "--controller",
+            "unix:/run/c.sock",
+            "--insecure"
+        ])
+    );
+    insta::assert_snapshot!(
+        "state_directory",
+        run(&[
+            "--node",
+            "a",
+            "--controller",
+            "unix:/run/c.sock",
+            "--insecure",
+            "--state-dir",
+            "/dev/null/x"
+        ])
+    );
+}
