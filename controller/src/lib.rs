@@ -1,5 +1,14 @@
 //! The Portolan controller: watches the cluster once, plans every node, streams the plans.
+//!
+//! Data goes one way: `manifests` → `from_kube` → the planner, held by `engine` → `store` →
+//! `serve`. Nothing here names something to its right.
 #![forbid(unsafe_code)]
 
+pub mod cli;
+pub mod config;
+pub mod engine;
+pub mod from_kube;
+pub mod manifests;
+pub mod output;
 pub mod serve;
 pub mod store;

@@ -112,7 +112,8 @@ fn own_reasons(service: &Service) -> Vec<Reason> {
         .iter()
         .filter(|address| !is_usable(**address));
     let unusable = unusable.map(|address| Reason::UnusableAddress(*address));
-    let not_planned = service.not_planned.iter().copied().map(Reason::NotPlanned);
+    let not_planned = Some(&service.not_planned).filter(|fields| !fields.is_empty());
+    let not_planned = not_planned.cloned().map(Reason::NotPlanned);
     service
         .ignored
         .iter()

@@ -1,5 +1,6 @@
 //! What people should hear about their objects.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ pub enum Reason {
         /// What is wrong with it.
         problem: String,
     },
-    /// This version does not act on a field.
-    NotPlanned(NotPlanned),
+    /// This version does not act on these fields.
+    NotPlanned(BTreeSet<NotPlanned>),
     /// An older Service answers there (S-14).
     Conflict {
         /// The cluster IP.
@@ -57,8 +58,13 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ignored { field, problem } => write!(f, "{field}: {problem}"),
-            Self::NotPlanned(field) => {
-                write!(f, "{field}: this version plans cluster IPs for all endpoints only; the field has no effect")
+            Self::NotPlanned(fields) => {
+                let fields: Vec<_> = fields.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "{}: no effect in this version, which plans cluster IPs served by all endpoints",
+                    fields.join(", ")
+                )
             }
             Self::Conflict { address, protocol, port, winner } => write!(
                 f,

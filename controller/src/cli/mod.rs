@@ -1,0 +1,54 @@
+//! The command line.
+//!
+//! Touches: arguments, standard output and standard error. What a command does is elsewhere.
+
+mod plan;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Everything worked; there may have been warnings.
+const OK: u8 = 0;
+/// Something was left out, or stopped working.
+const INCOMPLETE: u8 = 1;
+/// Nothing could be done: wrong usage, or no input.
+const UNUSABLE: u8 = 2;
+
+/// Plans what every node of a cluster must program so that Services work, and streams it there.
+#[derive(Debug, Parser)]
+#[command(name = "portolan-controller", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Prints one node's plan, made from manifests: no cluster and no network needed.
+    ///
+    /// Ends with 0 when everything was planned (warnings may have been printed), 1 when objects
+    /// were left out and the rest was planned, 2 when there is no plan.
+    Plan(plan::PlanArguments),
+    /// Plans all nodes from manifests, follows their changes, and streams the plans to agents.
+    Run(run::RunArguments),
+}
+
+/// Runs the program; the result is its exit code.
+pub fn run() -> ExitCode {
+    let code = match Arguments::try_parse() {
+        Ok(Arguments {
+            command: Command::Plan(arguments),
+        }) => plan::run(&arguments),
+        Ok(Arguments {
+            command: Command::Run(arguments),
+        }) => run::run(arguments),
+        Err(error) => {
+            // With a closed terminal there is nobody left to tell.
+            drop(error.print());
+            u8::try_from(error.exit_code()).unwrap_or(UNUSABLE)
+        }
+    };
+    code.into()
+}

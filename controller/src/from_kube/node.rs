@@ -1,0 +1,113 @@
+//! Nodes and ServiceCIDRs.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::networking::v1 as networking;
+use portolan_planner::Reason;
+use portolan_planner::model::{Node, ServiceCidr};
+
+use super::field::{FieldError, address, cidr, label, own_name, value};
+
+/// The label that names a node's zone (S-62).
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// The taint of nodes that the autoscaler is about to delete (S-149).
+const SCALED_AWAY: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// A Node. What else cannot be read is passed over: a node without a plan serves nobody.
+///
+/// # Errors
+/// [`FieldError`] when it has no name.
+pub fn node(object: &core::Node) -> Result<Node, FieldError> {
+    let mut ignored = Vec::new();
+    let zone = value(object.metadata.labels.as_ref(), ZONE).filter(|zone| !zone.is_empty());
+    let zone = zone.and_then(|zone| {
+        noted(
+            label(zone, format!("metadata.labels[{ZONE}]")),
+            &mut ignored,
+        )
+    });
+    let taints = object.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    Ok(Node {
+        name: own_name(&object.metadata)?,
+        zone,
+        addresses: addresses(object, &mut ignored),
+        pod_cidrs: pod_cidrs(object, &mut ignored),
+        deleted: object.metadata.deletion_timestamp.is_some(),
+        scaled_away: taints
+            .into_iter()
+            .flatten()
+            .any(|taint| taint.key == SCALED_AWAY),
+        ignored,
+    })
+}
+
+fn noted<T>(value: Result<T, FieldError>, ignored: &mut Vec<Reason>) -> Option<T> {
+    match value {
+        Ok(value) => Some(value),
+        Err(error) => {
+            ignored.push(error.into());
+            None
+        }
+    }
+}
+
+/// Internal and external addresses, each once; host names are none.
+fn addresses(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpAddr> {
+    let status = object
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.as_ref());
+    let mut found = Vec::new();
+    for (index, given) in status.into_iter().flatten().enumerate() {
+        if matches!(given.type_.as_str(), "InternalIP" | "ExternalIP") {
+            let field = format!("status.addresses[{index}].address");
+            let address = noted(address(&given.address, field), ignored);
+            found.extend(address.filter(|address| !found.contains(address)));
+        }
+    }
+    found
+}
+
+fn pod_cidrs(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpNet> {
+    let Some(spec) = &object.spec else {
+        return Vec::new();
+    };
+    let all: Vec<_> = match spec.pod_cidrs.as_deref() {
+        Some(all) if !all.is_empty() => {
+            let field = |index| format!("spec.podCIDRs[{index}]");
+            all.iter()
+                .enumerate()
+                .map(|(index, text)| (field(index), text))
+                .collect()
+        }
+        _ => spec
+            .pod_cidr
+            .iter()
+            .map(|text| ("spec.podCIDR".to_owned(), text))
+            .collect(),
+    };
+    let present = all.into_iter().filter(|(_, text)| !text.is_empty());
+    present
+        .filter_map(|(field, text)| noted(cidr(text, field), ignored))
+        .collect()
+}
+
+/// A ServiceCIDR.
+///
+/// # Errors
+/// [`FieldError`] names the range that makes no sense.
+pub fn service_cidr(object: &networking::ServiceCIDR) -> Result<ServiceCidr, FieldError> {
+    let given = object
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.cidrs.as_ref())
+        .into_iter()
+        .flatten();
+    let read = |(index, text): (usize, &String)| cidr(text, format!("spec.cidrs[{index}]"));
+    Ok(ServiceCidr {
+        name: own_name(&object.metadata)?,
+        cidrs: given.enumerate().map(read).collect::<Result<_, _>>()?,
+    })
+}

@@ -1,0 +1,218 @@
+//! Services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use portolan_plan::{Family, ServiceId};
+use portolan_planner::model::{NotPlanned, Service, ServicePort};
+
+use super::annotations::Annotations;
+use super::field::{FieldError, address, bounded, name, own_names, port, protocol, value};
+
+/// The label that gives a Service to another proxy (S-2).
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// The label that tells the cluster's DNS.
+const APP: &str = "k8s-app";
+
+/// A Service.
+///
+/// # Errors
+/// [`FieldError`] names the field that makes no sense.
+pub fn service(object: &core::Service) -> Result<Service, FieldError> {
+    let metadata = &object.metadata;
+    let (namespace, own_name) = own_names(metadata)?;
+    let Some(spec) = &object.spec else {
+        return Err(FieldError::new("spec", "missing; a Service needs one"));
+    };
+    let labels = metadata.labels.as_ref();
+    let annotations = Annotations::read(metadata.annotations.iter().flatten());
+    let mut service = Service {
+        id: ServiceId::new(namespace, own_name),
+        created: metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0.as_second()),
+        cluster_ips: cluster_ips(spec)?,
+        proxy_name: value(labels, PROXY_NAME).map(Arc::from),
+        app: value(labels, APP).map(Arc::from),
+        ports: Vec::new(),
+        affinity_seconds: affinity(spec)?,
+        boot_critical: annotations.boot_critical,
+        scheduler: annotations.scheduler,
+        drain_seconds: annotations.drain_seconds,
+        not_planned: not_planned(object, spec),
+        ignored: annotations.ignored,
+    };
+    // One without a cluster IP is never planned, and may lack ports (S-1).
+    if !service.cluster_ips.is_empty() {
+        ports(spec, &mut service)?;
+    }
+    Ok(service)
+}
+
+/// Position by position with the families; only without families the single address counts by
+/// itself (S-6).
+fn cluster_ips(spec: &core::ServiceSpec) -> Result<Vec<IpAddr>, FieldError> {
+    let texts = texts(spec);
+    let none = |text: &str| text.is_empty() || text == "None";
+    if spec.type_.as_deref() == Some("ExternalName") || texts.iter().all(|(_, text)| none(text)) {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<IpAddr> = Vec::new();
+    for (index, (field, text)) in texts.iter().enumerate() {
+        let address = address(text, field)?;
+        let family = Family::of(address);
+        if let Some(families) = spec
+            .ip_families
+            .as_ref()
+            .filter(|families| !families.is_empty())
+        {
+            // An address without a family is on its way out.
+            let Some(wanted) = families.get(index) else {
+                break;
+            };
+            if wanted != family.as_str() {
+                let problem =
+                    format!("{text} is {family}, spec.ipFamilies[{index}] says {wanted:?}");
+                return Err(FieldError::new(field, problem));
+            }
+        } else if index > 0 {
+            break;
+        }
+        if found.iter().any(|other| Family::of(*other) == family) {
+            let problem = format!("a second {family} address; there is one for each family");
+            return Err(FieldError::new(field, problem));
+        }
+        found.push(address);
+    }
+    Ok(found)
+}
+
+/// The cluster IPs as they are written, with their fields. The API server keeps `clusterIP` equal
+/// to the first of `clusterIPs`; manifests written by hand often have only one of the two.
+fn texts(spec: &core::ServiceSpec) -> Vec<(String, &str)> {
+    match spec.cluster_ips.as_deref() {
+        Some(all) if !all.is_empty() => {
+            let field = |index| format!("spec.clusterIPs[{index}]");
+            all.iter()
+                .enumerate()
+                .map(|(index, text)| (field(index), text.as_str()))
+                .collect()
+        }
+        _ => spec
+            .cluster_ip
+            .iter()
+            .map(|text| ("spec.clusterIP".to_owned(), text.as_str()))
+            .collect(),
+    }
+}
+
+fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldError> {
+    let given = spec.ports.as_deref().unwrap_or_default();
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for (index, given) in given.iter().enumerate() {
+        let path = |field: &str| format!("spec.ports[{index}].{field}");
+        let own = match given.name.as_deref() {
+            None | Some("") => Arc::from(""),
+            Some(text) => name(text, path("name"))?,
+        };
+        let protocol = protocol(given.protocol.as_deref(), path("protocol"))?;
+        let number = match port(given.port, path("port")) {
+            Err(error) if given.port == 0 => {
+                // Port 0 would mean all ports to the kernel (S-111).
+                service.ignored.push(error.into());
+                continue;
+            }
+            number => number?,
+        };
+        if !names.insert(own.clone()) {
+            let problem = format!("{own:?} is there twice; give every port its own name");
+            return Err(FieldError::new(path("name"), problem));
+        }
+        if !numbers.insert((protocol, number)) {
+            let problem = format!("{number}/{protocol} is there twice");
+            return Err(FieldError::new(path("port"), problem));
+        }
+        service.ports.push(ServicePort {
+            name: own,
+            protocol,
+            port: number,
+        });
+    }
+    match (service.ports.is_empty(), given.len()) {
+        (false, _) => Ok(()),
+        (true, 0) => {
+            let problem = "missing or empty; a Service with a cluster IP needs a port to answer on";
+            Err(FieldError::new("spec.ports", problem))
+        }
+        (true, 1) => port(0, "spec.ports[0].port").map(drop),
+        (true, _) => Err(FieldError::new(
+            "spec.ports",
+            "every port is 0; write ports from 1 to 65535",
+        )),
+    }
+}
+
+/// What the API fills in when a Service asks for affinity and says no time (S-94).
+const DEFAULT_AFFINITY: i32 = 10_800;
+
+fn affinity(spec: &core::ServiceSpec) -> Result<Option<u32>, FieldError> {
+    match spec.session_affinity.as_deref() {
+        None | Some("" | "None") => Ok(None),
+        Some("ClientIP") => {
+            let config = spec.session_affinity_config.as_ref();
+            let seconds = config.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
+            let seconds = seconds.unwrap_or(DEFAULT_AFFINITY);
+            let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+            Ok(Some(bounded(seconds, 1, 86_400, field)?.unsigned_abs()))
+        }
+        Some(text) => {
+            let problem = format!("{text:?} is not known; write None or ClientIP");
+            Err(FieldError::new("spec.sessionAffinity", problem))
+        }
+    }
+}
+
+fn not_planned(object: &core::Service, spec: &core::ServiceSpec) -> BTreeSet<NotPlanned> {
+    let status = object
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref());
+    let mut ingress = status
+        .and_then(|balancer| balancer.ingress.as_ref())
+        .into_iter()
+        .flatten();
+    // Hostnames are for nobody here (S-11), and with mode Proxy the balancer wants the traffic (S-17).
+    let balancer = ingress.any(|i| i.ip.is_some() && i.ip_mode.as_deref() != Some("Proxy"));
+    let external_ips = spec
+        .external_ips
+        .as_ref()
+        .is_some_and(|all| !all.is_empty());
+    let node_ports = spec
+        .ports
+        .iter()
+        .flatten()
+        .any(|port| port.node_port.unwrap_or(0) != 0);
+    let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
+    // An external policy without anything external is a leftover (S-47).
+    let external = external_ips || balancer || node_ports;
+    let fields = [
+        (external_ips, NotPlanned::ExternalIps),
+        (balancer, NotPlanned::LoadBalancer),
+        (node_ports, NotPlanned::NodePorts),
+        (
+            local(&spec.internal_traffic_policy),
+            NotPlanned::InternalPolicyLocal,
+        ),
+        (
+            external && local(&spec.external_traffic_policy),
+            NotPlanned::ExternalPolicyLocal,
+        ),
+    ];
+    fields
+        .into_iter()
+        .filter_map(|(asked, field)| asked.then_some(field))
+        .collect()
+}

@@ -1,0 +1,200 @@
+//! `spec.settings`, checked and completed.
+
+use ipnet::IpNet;
+use portolan_crds as given;
+use portolan_plan::{
+    ConntrackSettings, DiskSettings, Drift, ListenSettings, MasqueradeSettings, Period, Settings,
+    SyncSettings, TimeoutSettings,
+};
+
+use super::detection::local_detection;
+use super::field::{FieldError, address, bounded, cidr, kernel_name, label};
+
+/// The field of the settings with this name.
+pub(super) fn path(field: &str) -> String {
+    format!("spec.settings.{field}")
+}
+
+pub(super) fn wrong(field: &str, problem: impl Into<String>) -> FieldError {
+    FieldError::new(path(field), problem)
+}
+
+/// The settings in force when these are asked for.
+pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldError> {
+    let mut settings = Settings::default();
+    if let Some(text) = given.scheduler {
+        settings.scheduler = kernel_name(&text, path("scheduler"))?;
+    }
+    if let Some(texts) = given.node_port_addresses {
+        settings.node_port_addresses = node_port_addresses(texts)?;
+    }
+    if let Some(detection) = given.local_detection {
+        settings.local_detection = local_detection(&detection)?;
+    }
+    if let Some(masquerade) = given.masquerade {
+        masquerade_settings(&masquerade, &mut settings.masquerade)?;
+    }
+    if let Some(texts) = given
+        .external_ips
+        .and_then(|external| external.allowed_cidrs)
+    {
+        settings.external_ips.allowed_cidrs = cidrs(&texts, "externalIPs.allowedCIDRs")?;
+    }
+    if let Some(texts) = given.exclude_cidrs {
+        settings.exclude_cidrs = cidrs(&texts, "excludeCIDRs")?;
+    }
+    timeouts(given.timeouts.unwrap_or_default(), &mut settings.timeouts)?;
+    conntrack(given.conntrack.unwrap_or_default(), &mut settings.conntrack)?;
+    sync(given.sync.unwrap_or_default(), &mut settings.sync)?;
+    let deadline = given.drain.and_then(|drain| drain.deadline);
+    set_whole(&mut settings.drain.deadline, deadline, "drain.deadline")?;
+    disk(given.disk.unwrap_or_default(), &mut settings.disk)?;
+    listen(
+        given.healthz.unwrap_or_default(),
+        &mut settings.healthz,
+        "healthz",
+    )?;
+    listen(
+        given.metrics.unwrap_or_default(),
+        &mut settings.metrics,
+        "metrics",
+    )?;
+    if let Some(text) = given.device {
+        settings.device = kernel_name(&text, path("device"))?;
+    }
+    match given.service_proxy_name.as_deref() {
+        None | Some("") => {}
+        Some(text) => {
+            settings.service_proxy_name = label(text, path("serviceProxyName"))?.to_string();
+        }
+    }
+    settings.strict_arp = given.strict_arp.unwrap_or(settings.strict_arp);
+    settings.drop_invalid = given.drop_invalid.unwrap_or(settings.drop_invalid);
+    settings.drift = match given.drift {
+        None | Some(given::DriftMode::Repair) => Drift::Repair,
+        Some(given::DriftMode::Report) => Drift::Report,
+    };
+    Ok(settings)
+}
+
+/// `primary` alone, or ranges (S-34).
+fn node_port_addresses(texts: Vec<String>) -> Result<Vec<String>, FieldError> {
+    if texts.len() == 1 && texts[0] == "primary" {
+        return Ok(texts);
+    }
+    let range = |(index, text): (usize, &String)| {
+        let field = format!("nodePortAddresses[{index}]");
+        if text == "primary" {
+            return Err(wrong(
+                &field,
+                "\"primary\" stands alone; write it by itself, or ranges only",
+            ));
+        }
+        Ok(cidr(text, path(&field))?.to_string())
+    };
+    texts.iter().enumerate().map(range).collect()
+}
+
+pub(super) fn cidrs(texts: &[String], field: &str) -> Result<Vec<IpNet>, FieldError> {
+    let range = |(index, text): (usize, &String)| cidr(text, path(&format!("{field}[{index}]")));
+    texts.iter().enumerate().map(range).collect()
+}
+
+fn masquerade_settings(
+    given: &given::MasqueradeSpec,
+    settings: &mut MasqueradeSettings,
+) -> Result<(), FieldError> {
+    if let Some(bit) = given.bit {
+        settings.bit = bounded(bit, 0, 31, path("masquerade.bit"))?;
+    }
+    settings.all = given.all.unwrap_or(settings.all);
+    Ok(())
+}
+
+fn timeouts(given: given::TimeoutsSpec, timeouts: &mut TimeoutSettings) -> Result<(), FieldError> {
+    set_whole(&mut timeouts.tcp, given.tcp, "timeouts.tcp")?;
+    set_whole(&mut timeouts.tcp_fin, given.tcp_fin, "timeouts.tcpFin")?;
+    set_whole(&mut timeouts.udp, given.udp, "timeouts.udp")
+}
+
+fn conntrack(
+    given: given::ConntrackSpec,
+    conntrack: &mut ConntrackSettings,
+) -> Result<(), FieldError> {
+    conntrack.max_per_core = given.max_per_core.unwrap_or(conntrack.max_per_core);
+    conntrack.min = given.min.unwrap_or(conntrack.min);
+    conntrack.tcp_be_liberal = given.tcp_be_liberal.unwrap_or(conntrack.tcp_be_liberal);
+    set_whole(
+        &mut conntrack.tcp_established,
+        given.tcp_established,
+        "conntrack.tcpEstablished",
+    )?;
+    set_whole(
+        &mut conntrack.tcp_close_wait,
+        given.tcp_close_wait,
+        "conntrack.tcpCloseWait",
+    )
+}
+
+fn sync(given: given::SyncSpec, sync: &mut SyncSettings) -> Result<(), FieldError> {
+    set(&mut sync.period, given.period, "sync.period")?;
+    set(&mut sync.min_period, given.min_period, "sync.minPeriod")?;
+    if sync.period < Period::seconds(1) {
+        return Err(wrong(
+            "sync.period",
+            format!("{} is shorter than 1s", sync.period),
+        ));
+    }
+    if sync.min_period > sync.period {
+        let problem = format!(
+            "{} is longer than spec.settings.sync.period, {}",
+            sync.min_period, sync.period
+        );
+        return Err(wrong("sync.minPeriod", problem));
+    }
+    Ok(())
+}
+
+fn disk(given: given::DiskSpec, disk: &mut DiskSettings) -> Result<(), FieldError> {
+    set(&mut disk.max_age, given.max_age, "disk.maxAge")?;
+    set(&mut disk.grace, given.grace, "disk.grace")
+}
+
+fn listen(
+    given: given::ListenSpec,
+    listen: &mut ListenSettings,
+    field: &str,
+) -> Result<(), FieldError> {
+    if let Some(text) = given.bind_address {
+        listen.bind_address = address(&text, path(&format!("{field}.bindAddress")))?;
+    }
+    if let Some(port) = given.port {
+        listen.port = bounded(port, 1, u16::MAX, path(&format!("{field}.port")))?;
+    }
+    Ok(())
+}
+
+fn set(period: &mut Period, text: Option<String>, field: &str) -> Result<(), FieldError> {
+    if let Some(text) = text {
+        *period = text
+            .parse()
+            .map_err(|error| wrong(field, format!("{error}")))?;
+    }
+    Ok(())
+}
+
+/// The longest time that the kernel takes in seconds.
+const LONGEST: u32 = i32::MAX.unsigned_abs();
+
+/// A time that the kernel counts in seconds.
+fn set_whole(period: &mut Period, text: Option<String>, field: &str) -> Result<(), FieldError> {
+    set(period, text, field)?;
+    let milliseconds = period.as_milliseconds();
+    if !milliseconds.is_multiple_of(1000) || *period > Period::seconds(LONGEST) {
+        return Err(wrong(
+            field,
+            format!("{period} is not 0 to {LONGEST} whole seconds"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! The documents of a file, each read by itself, so that a broken one costs only itself.
+
+use serde::Deserialize as _;
+use serde_json::Value;
+use serde_saphyr::{Budget, Options};
+
+use super::problem::{Place, Problem, Severity};
+
+/// A document of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Document<'a> {
+    /// Its number in the file, from 1; empty ones do not count.
+    pub(super) number: usize,
+    /// The line of the file it begins at, from 1.
+    pub(super) line: usize,
+    text: &'a str,
+    /// It is JSON, or was meant to be.
+    json: bool,
+}
+
+/// A document that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    /// The line within the document, from 1.
+    line: usize,
+    reason: String,
+}
+
+impl Unreadable {
+    pub(super) fn into_problem(self, place: Place) -> Problem {
+        let line = place.first_line() + self.line - 1;
+        let message = format!("line {line}: {}; check the text there", self.reason);
+        Problem::at(Severity::Unreadable, place, message)
+    }
+}
+
+/// Takes a file apart. A line that begins with `---` ends a document wherever it stands: YAML
+/// allows it nowhere else, not even inside quotes.
+pub(super) fn split(text: &str) -> Vec<Document<'_>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim_start().starts_with('{')
+        && let Some(documents) = split_json(text)
+    {
+        return documents;
+    }
+    let mut documents = Vec::new();
+    let mut push = |start: usize, line: usize, end: usize| {
+        let text = &text[start..end];
+        let content = |line: &str| {
+            let line = line.strip_prefix("---").unwrap_or(line).trim();
+            !(line.is_empty() || line.starts_with('#') || line == "...")
+        };
+        // The line where something begins is the one that people look for.
+        if let Some(skipped) = text.lines().position(content) {
+            let (number, line) = (documents.len() + 1, line + skipped);
+            let offset: usize = text.split_inclusive('\n').take(skipped).map(str::len).sum();
+            documents.push(Document {
+                number,
+                line,
+                text: &text[offset..],
+                json: false,
+            });
+        }
+    };
+    let (mut start, mut first_line, mut offset) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if is_separator(line) && offset > start {
+            push(start, first_line, offset);
+            (start, first_line) = (offset, index + 1);
+        }
+        offset += line.len();
+    }
+    push(start, first_line, offset);
+    documents
+}
+
+fn is_separator(line: &str) -> bool {
+    let rest = line.strip_prefix("---");
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+/// JSON objects one after another; `None` when the text is something else, like YAML in braces.
+fn split_json(text: &str) -> Option<Vec<Document<'_>>> {
+    let mut documents = Vec::new();
+    let mut objects = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
+    let mut start = 0;
+    while let Some(object) = objects.next() {
+        object.ok()?;
+        let end = objects.byte_offset();
+        let skipped = text[start..end].len() - text[start..end].trim_start().len();
+        let line = 1 + text[..start + skipped].matches('\n').count();
+        let number = documents.len() + 1;
+        documents.push(Document {
+            number,
+            line,
+            text: &text[start + skipped..end],
+            json: true,
+        });
+        start = end;
+    }
+    Some(documents)
+}
+
+/// The document as a tree of plain values.
+pub(super) fn value(document: &Document<'_>) -> Result<Value, Unreadable> {
+    if document.json {
+        let mut reader = serde_json::Deserializer::from_str(document.text);
+        return Value::deserialize(&mut reader).map_err(|error| Unreadable {
+            line: error.line().max(1),
+            reason: error.to_string(),
+        });
+    }
+    serde_saphyr::from_str_with_options(document.text, options()).map_err(|error| {
+        let error = error.without_snippet();
+        let line = error
+            .location()
+            .and_then(|location| usize::try_from(location.line()).ok());
+        let reason = error
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        Unreadable {
+            line: line.unwrap_or(1).max(1),
+            reason,
+        }
+    })
+}
+
+/// A list of everything in a large cluster is one document: room for 10,000 Services with their
+/// endpoints, and for no bomb.
+fn options() -> Options {
+    let budget: Option<Budget> = serde_saphyr::budget! {
+        max_events: 100_000_000,
+        max_nodes: 50_000_000,
+        max_total_scalar_bytes: 512 * 1024 * 1024,
+        max_depth: 64,
+        max_aliases: 10_000,
+        max_anchors: 10_000,
+    };
+    let alias_limits = serde_saphyr::alias_limits! {
+        max_total_replayed_events: 1_000_000,
+        max_replay_stack_depth: 16,
+        max_alias_expansions_per_anchor: 10_000,
+    };
+    serde_saphyr::options! {
+        budget: budget,
+        alias_limits: alias_limits,
+        emit_comments: false,
+        with_snippet: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(text: &str) -> Vec<(usize, usize)> {
+        split(text)
+            .iter()
+            .map(|document| (document.number, document.line))
+            .collect()
+    }
+
+    #[test]
+    fn documents_are_numbered_from_one_and_know_their_line() {
+        assert_eq!(places("a: 1\n---\nb: 2\n"), [(1, 1), (2, 3)]);
+        assert_eq!(
+            places("# head\n\n---\n\na: 1\n---\n# nothing\n---\nb: 2"),
+            [(1, 5), (2, 9)]
+        );
+        assert_eq!(places("--- {a: 1}\n--- {b: 2}\n"), [(1, 1), (2, 2)]);
+        assert_eq!(
+            places("a: |\n  ---\n  text\n---\r\nb: 1\r\n"),
+            [(1, 1), (2, 5)]
+        );
+        assert_eq!(places(""), []);
+        assert_eq!(places("# only words\n---\n...\n"), []);
+    }
+
+    #[test]
+    fn json_objects_stand_one_after_another() {
+        assert_eq!(places("{\"a\": 1}\n\n {\"b\":\n 2}"), [(1, 1), (2, 3)]);
+        assert_eq!(
+            places("{a: 1}\n---\n{b: 2}"),
+            [(1, 1), (2, 3)],
+            "braces are YAML too"
+        );
+    }
+
+    #[test]
+    fn a_broken_document_says_its_line_and_leaves_the_others_alone() {
+        let text = "a: 1\n---\nb: 2\nc: [1,\n---\nd: 3\n";
+        let documents = split(text);
+        assert!(value(&documents[0]).is_ok());
+        assert!(value(&documents[1]).is_err());
+        assert_eq!(value(&documents[2]).unwrap()["d"], 3);
+    }
+
+    #[test]
+    fn a_bomb_of_aliases_is_refused() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..12 {
+            let inner = format!("*a{}, ", level - 1).repeat(10);
+            text += &format!("a{level}: &a{level} [{}]\n", inner.trim_end_matches(", "));
+        }
+        let error = value(&split(&text)[0]).unwrap_err();
+        assert!(error.reason.contains("alias"), "{}", error.reason);
+    }
+
+    #[test]
+    fn many_comments_are_no_obstacle() {
+        let text = format!("a:\n{}  b: 1\n", "  # words\n".repeat(500));
+        assert_eq!(value(&split(&text)[0]).unwrap()["a"]["b"], 1);
+    }
+}

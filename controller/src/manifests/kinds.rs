@@ -1,0 +1,272 @@
+//! Which kinds are read, and by whom.
+
+use std::sync::Arc;
+
+use portolan_plan::ServiceId;
+use portolan_planner::Reason;
+use portolan_planner::model::SliceId;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::FileContents;
+use super::object::{Found, ObjectId};
+use super::problem::{Place, Problem, Severity};
+use super::typed::{Typed, typed};
+use crate::from_kube::{self, FieldError};
+
+/// The kinds that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Node,
+    Service,
+    EndpointSlice,
+    ServiceCidr,
+    ProxyConfig,
+}
+
+/// Every kind with its version and name.
+const KINDS: [(Kind, &str, &str); 5] = [
+    (Kind::Node, "v1", "Node"),
+    (Kind::Service, "v1", "Service"),
+    (Kind::EndpointSlice, "discovery.k8s.io/v1", "EndpointSlice"),
+    (Kind::ServiceCidr, "networking.k8s.io/v1", "ServiceCIDR"),
+    (
+        Kind::ProxyConfig,
+        "proxy.portolan.dev/v1alpha1",
+        "ProxyConfig",
+    ),
+];
+
+/// Takes in a document: an object, or a list of them.
+pub(super) fn read_document(value: Value, place: &Place, contents: &mut FileContents) {
+    let text = |field: &str| {
+        value
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let item_kind = kind.strip_suffix("List");
+    let known = |name: &str| KINDS.iter().any(|(_, v, n)| *v == version && *n == name);
+    match item_kind {
+        Some("") if version == "v1" => read_list(value, None, place, contents),
+        Some(name) if known(name) => read_list(value, Some((&version, name)), place, contents),
+        _ => read_object(value, None, place, contents),
+    }
+}
+
+fn read_list(
+    mut list: Value,
+    item_type: Option<(&str, &str)>,
+    place: &Place,
+    contents: &mut FileContents,
+) {
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => {
+            for (index, item) in items.into_iter().enumerate() {
+                read_object(item, item_type, &place.item(index + 1), contents);
+            }
+        }
+        None | Some(Value::Null) => {}
+        Some(_) => {
+            let message = "items: not a list; check how the file was written";
+            contents
+                .problems
+                .push(Problem::at(Severity::Unreadable, place.clone(), message));
+        }
+    }
+}
+
+/// Takes in an object. Items of a typed list need not repeat its type.
+fn read_object(
+    mut value: Value,
+    item_type: Option<(&str, &str)>,
+    place: &Place,
+    contents: &mut FileContents,
+) {
+    let Some(fields) = value.as_object_mut() else {
+        let message = "not an object; expected apiVersion, kind and metadata";
+        contents
+            .problems
+            .push(Problem::at(Severity::LeftOut, place.clone(), message));
+        return;
+    };
+    if let Some((version, kind)) = item_type {
+        fields.entry("apiVersion").or_insert_with(|| version.into());
+        fields.entry("kind").or_insert_with(|| kind.into());
+    }
+    let text = |path: &str| {
+        value
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let (version, kind) = (text("/apiVersion"), text("/kind"));
+    let known = KINDS.iter().find(|(_, v, k)| (*v, *k) == (version, kind));
+    let Some((kind, _, _)) = known else {
+        let name = shown(kind, text("/metadata/namespace"), text("/metadata/name"));
+        let problem = Problem {
+            severity: Severity::LeftOut,
+            place: place.clone(),
+            object: name,
+            message: unknown_kind(version, kind),
+        };
+        contents.problems.push(problem);
+        return;
+    };
+    let id = object_id(*kind, text("/metadata/namespace"), text("/metadata/name"));
+    Reader {
+        place,
+        id: &id,
+        contents,
+    }
+    .read(*kind, value);
+}
+
+/// An object in words, before anybody knows what it is.
+fn shown(kind: &str, namespace: &str, name: &str) -> Option<String> {
+    let short = |text: &str| text.chars().take(80).collect::<String>();
+    match (kind.is_empty() || name.is_empty(), namespace) {
+        (true, _) => None,
+        (false, "") => Some(format!("{} {}", short(kind), short(name))),
+        (false, _) => Some(format!(
+            "{} {}/{}",
+            short(kind),
+            short(namespace),
+            short(name)
+        )),
+    }
+}
+
+fn object_id(kind: Kind, namespace: &str, name: &str) -> ObjectId {
+    let namespace = if namespace.is_empty() {
+        "default"
+    } else {
+        namespace
+    };
+    match kind {
+        Kind::Node => ObjectId::Node(name.into()),
+        Kind::ServiceCidr => ObjectId::ServiceCidr(name.into()),
+        Kind::ProxyConfig => ObjectId::ProxyConfig(name.into()),
+        Kind::Service => ObjectId::Service(ServiceId::new(namespace, name)),
+        Kind::EndpointSlice => ObjectId::EndpointSlice(SliceId {
+            namespace: namespace.into(),
+            name: name.into(),
+        }),
+    }
+}
+
+fn unknown_kind(version: &str, kind: &str) -> String {
+    if kind.is_empty() || version.is_empty() {
+        let field = if kind.is_empty() {
+            "kind"
+        } else {
+            "apiVersion"
+        };
+        return format!(
+            "{field}: missing; every object of Kubernetes says its apiVersion and kind"
+        );
+    }
+    let same = KINDS.iter().find(|(_, _, name)| *name == kind);
+    if let Some((_, expected, _)) = same {
+        return format!("apiVersion: {version:?} of {kind} is not read; write {expected}");
+    }
+    let kinds: Vec<_> = KINDS.iter().map(|(_, _, name)| *name).collect();
+    format!(
+        "kind: {kind:?} ({version}) is not read; a plan is made from {}, and Lists of them",
+        kinds.join(", ")
+    )
+}
+
+/// What to do about fields that a type does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unknown {
+    /// A newer Kubernetes may have added them.
+    Warn,
+    /// The type is ours: they are mistakes.
+    Refuse,
+}
+
+/// How many unknown fields of one object are told of.
+const MOST_UNKNOWN: usize = 8;
+
+struct Reader<'a> {
+    place: &'a Place,
+    id: &'a ObjectId,
+    contents: &'a mut FileContents,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, kind: Kind, value: Value) {
+        use Unknown::{Refuse, Warn};
+        match kind {
+            Kind::Node => self.object(value, Warn, from_kube::node, Found::Node),
+            Kind::Service => self.object(value, Warn, from_kube::service, Found::Service),
+            Kind::EndpointSlice => {
+                self.object(value, Warn, from_kube::endpoint_slice, Found::EndpointSlice);
+            }
+            Kind::ServiceCidr => {
+                self.object(value, Warn, from_kube::service_cidr, Found::ServiceCidr);
+            }
+            Kind::ProxyConfig => {
+                self.object(value, Refuse, from_kube::proxy_config, Found::ProxyConfig);
+            }
+        }
+    }
+
+    fn object<K: DeserializeOwned, M>(
+        &mut self,
+        value: Value,
+        policy: Unknown,
+        read: impl Fn(&K) -> Result<M, FieldError>,
+        found: impl Fn(M) -> Found,
+    ) {
+        let Typed {
+            object,
+            mut unknown,
+        } = match typed::<K>(value) {
+            Ok(typed) => typed,
+            Err(problem) => return self.leave_out(problem),
+        };
+        unknown.truncate(MOST_UNKNOWN);
+        if policy == Unknown::Refuse && !unknown.is_empty() {
+            let fields = unknown.join(", ");
+            return self.leave_out(format!(
+                "{fields}: no such field; check the spelling and the version"
+            ));
+        }
+        let mut found = match read(&object) {
+            Ok(object) => found(object),
+            Err(error) => return self.leave_out(error.to_string()),
+        };
+        let problem = "not known to this version: a newer Kubernetes may have added it, or it is misspelt; it has no effect";
+        let unknown = unknown.into_iter();
+        let unknown = unknown.map(|field| Reason::Ignored {
+            field,
+            problem: problem.into(),
+        });
+        if let Some(ignored) = found.ignored() {
+            ignored.extend(unknown);
+            for reason in ignored.iter() {
+                self.warn(reason.to_string());
+            }
+        } else {
+            unknown.for_each(|reason| self.warn(reason.to_string()));
+        }
+        self.contents
+            .objects
+            .push((self.place.clone(), Arc::new(found)));
+    }
+
+    fn warn(&mut self, message: String) {
+        let problem = Problem::of(Severity::Warning, self.place.clone(), self.id, message);
+        self.contents.problems.push(problem);
+    }
+
+    fn leave_out(&mut self, message: String) {
+        let problem = Problem::of(Severity::LeftOut, self.place.clone(), self.id, message);
+        self.contents.problems.push(problem);
+        self.contents.left_out.push(self.id.clone());
+    }
+}

@@ -1,0 +1,87 @@
+//! Manifests: ordinary YAML or JSON with Nodes, Services, EndpointSlices, ServiceCIDRs and the
+//! ProxyConfig; many documents a file, `kind: List` too.
+//!
+//! Touches: files and standard input, for reading. One broken document or object never stands in
+//! the way of the others; everything that is passed over becomes a [`Problem`] that says where.
+
+mod documents;
+mod kinds;
+mod object;
+mod problem;
+mod source;
+mod typed;
+
+pub use object::{Found, ObjectId};
+pub use problem::{Place, Problem, Severity};
+pub use source::{Source, SourceError, list_folder, read_file};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What one file holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileContents {
+    /// The objects in their order.
+    pub objects: Vec<(Place, Arc<Found>)>,
+    /// Objects that are there and could not be read.
+    pub left_out: Vec<ObjectId>,
+    /// Everything that was passed over.
+    pub problems: Vec<Problem>,
+}
+
+impl FileContents {
+    /// Reads the text of a file; `name` is how people call it.
+    pub fn read(name: &str, text: &str) -> Self {
+        let mut contents = Self::default();
+        for document in documents::split(text) {
+            let place = Place::document(name, document.number, document.line);
+            match documents::value(&document) {
+                Ok(value) => kinds::read_document(value, &place, &mut contents),
+                Err(error) => contents.problems.push(error.into_problem(place)),
+            }
+        }
+        contents
+    }
+
+    /// Whether some of the file could not be read at all, so that nobody knows what is missing.
+    pub fn is_incomplete(&self) -> bool {
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == Severity::Unreadable)
+    }
+}
+
+/// Everything found, each object once: the later one wins, as with `kubectl apply`.
+#[derive(Debug, Clone, Default)]
+pub struct Manifests {
+    /// The objects.
+    pub objects: BTreeMap<ObjectId, Arc<Found>>,
+    /// Everything that was passed over, in the order of the files.
+    pub problems: Vec<Problem>,
+    places: BTreeMap<ObjectId, Place>,
+}
+
+impl Manifests {
+    /// Adds the contents of one more file.
+    pub fn add(&mut self, contents: FileContents) {
+        self.problems.extend(contents.problems);
+        for (place, found) in contents.objects {
+            let id = found.id();
+            if let Some(earlier) = self.places.insert(id.clone(), place.clone()) {
+                let message =
+                    format!("there already in {earlier}; the later one is used, take one out");
+                self.problems
+                    .push(Problem::of(Severity::Warning, place, &id, message));
+            }
+            self.objects.insert(id, found);
+        }
+    }
+
+    /// How many problems are of this kind.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.problems
+            .iter()
+            .filter(|problem| problem.severity == severity)
+            .count()
+    }
+}

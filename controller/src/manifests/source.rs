@@ -1,0 +1,170 @@
+//! Where manifests come from.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::problem::Place;
+use super::{FileContents, Manifests, Problem, Severity};
+
+/// The longest file that is read, in bytes: everything of a large cluster fits several times.
+const LONGEST: u64 = 256 * 1024 * 1024;
+
+/// Where manifests come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Standard input, written `-`.
+    Stdin,
+    /// A file, or a folder with files.
+    Path(PathBuf),
+}
+
+impl From<&str> for Source {
+    fn from(text: &str) -> Self {
+        match text {
+            "-" => Self::Stdin,
+            path => Self::Path(path.into()),
+        }
+    }
+}
+
+/// Nothing could be read.
+#[derive(Debug, Error)]
+pub enum SourceError {
+    /// There is no such file or folder, or it cannot be opened.
+    #[error("{path}: {source}; give a folder, a file, or - for standard input")]
+    Open {
+        /// The path as it was given.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There are files, or there is input, and no object in it.
+    #[error("{what}: no object found; expected Nodes, Services and EndpointSlices in YAML or JSON")]
+    Empty {
+        /// What was read.
+        what: String,
+    },
+    /// A folder without a file of the right name.
+    #[error("{path}: no file ends in .yaml, .yml or .json")]
+    NoFiles {
+        /// The folder.
+        path: String,
+    },
+}
+
+impl Source {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// [`SourceError`] when there is nothing to read. Files and documents that cannot be read are
+    /// problems of the result.
+    pub fn read(&self) -> Result<Manifests, SourceError> {
+        let mut manifests = Manifests::default();
+        let what = match self {
+            Self::Stdin => {
+                let mut text = Vec::new();
+                let read = io::stdin().lock().take(LONGEST + 1).read_to_end(&mut text);
+                let what = "standard input".to_owned();
+                let failed = |source| SourceError::Open {
+                    path: "-".into(),
+                    source,
+                };
+                read.map_err(failed)?;
+                manifests.add(contents(&what, checked(text)));
+                what
+            }
+            Self::Path(path) => {
+                let what = path.display().to_string();
+                let failed = |source| SourceError::Open {
+                    path: what.clone(),
+                    source,
+                };
+                if std::fs::metadata(path).map_err(failed)?.is_dir() {
+                    let files = list_folder(path).map_err(failed)?;
+                    if files.is_empty() {
+                        return Err(SourceError::NoFiles { path: what });
+                    }
+                    files.iter().for_each(|file| manifests.add(read_file(file)));
+                } else {
+                    manifests.add(read_file(path));
+                }
+                what
+            }
+        };
+        if manifests.objects.is_empty() && manifests.problems.is_empty() {
+            return Err(SourceError::Empty { what });
+        }
+        Ok(manifests)
+    }
+}
+
+/// The manifests of a folder by name; not those of folders in it, nor hidden ones, which editors
+/// and mounts leave behind.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let hidden = path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        let manifest = matches!(
+            path.extension().and_then(|ending| ending.to_str()),
+            Some("yaml" | "yml" | "json")
+        );
+        // Follows links: mounted ConfigMaps consist of them.
+        if manifest && !hidden && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads one file; if that fails, the contents say so.
+pub fn read_file(path: &Path) -> FileContents {
+    let text = File::open(path).and_then(|file| {
+        let mut text = Vec::new();
+        file.take(LONGEST + 1).read_to_end(&mut text)?;
+        Ok(text)
+    });
+    let text = text.map_err(|error| format!("{error}; check that the file is there and readable"));
+    contents(&path.display().to_string(), text.and_then(checked))
+}
+
+fn checked(text: Vec<u8>) -> Result<String, String> {
+    if u64::try_from(text.len()).is_ok_and(|length| length > LONGEST) {
+        return Err(format!(
+            "longer than {} MiB; split it",
+            LONGEST / 1024 / 1024
+        ));
+    }
+    String::from_utf8(text).map_err(|error| {
+        let line = 1 + error
+            .as_bytes()
+            .iter()
+            .take(error.utf8_error().valid_up_to())
+            .filter(|b| **b == b'\n')
+            .count();
+        format!("line {line}: not UTF-8 text; write the file as UTF-8")
+    })
+}
+
+fn contents(name: &str, text: Result<String, String>) -> FileContents {
+    match text {
+        Ok(text) => FileContents::read(name, &text),
+        Err(message) => FileContents {
+            problems: vec![Problem::at(
+                Severity::Unreadable,
+                Place::file(name),
+                message,
+            )],
+            ..FileContents::default()
+        },
+    }
+}

@@ -1,0 +1,68 @@
+//! A node's plan for people and tools. Pure: values in, text out.
+
+mod table;
+
+use clap::ValueEnum;
+use portolan_plan::{EntryHash, NodePlan, PlanDocument};
+use portolan_planner::Planner;
+use portolan_proto::encode_entry;
+use thiserror::Error;
+
+/// How a plan is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For tools: every key always present, arrays sorted.
+    Json,
+    /// The same as JSON, in YAML.
+    Yaml,
+}
+
+/// The plan cannot be written.
+#[derive(Debug, Error)]
+#[error("write the plan as {format}: {reason}")]
+pub struct OutputError {
+    format: &'static str,
+    reason: String,
+}
+
+/// The plan of a node as it is streamed, in words; `None` when there is no such node.
+pub fn plan_document(planner: &Planner, node: &str) -> Option<PlanDocument> {
+    let node = planner.node(node)?;
+    let entries = planner.entries_for(node).map(|(key, entry)| {
+        let hash = EntryHash::of(&key, &encode_entry(&entry));
+        (key, hash, entry)
+    });
+    let plan = NodePlan::from_entries(entries);
+    let warnings = planner
+        .warnings(node)
+        .iter()
+        .map(|warning| warning.document())
+        .collect();
+    PlanDocument::from_plan(&plan, warnings)
+}
+
+/// The document as text that ends with a line break.
+///
+/// # Errors
+/// [`OutputError`] when a value cannot be written in this format.
+pub fn render(
+    document: &PlanDocument,
+    format: Format,
+    colour: bool,
+) -> Result<String, OutputError> {
+    match format {
+        Format::Table => Ok(table::render(document, colour)),
+        Format::Json => serde_json::to_string_pretty(document)
+            .map(|text| text + "\n")
+            .map_err(|error| OutputError {
+                format: "JSON",
+                reason: error.to_string(),
+            }),
+        Format::Yaml => serde_saphyr::to_string(document).map_err(|error| OutputError {
+            format: "YAML",
+            reason: error.to_string(),
+        }),
+    }
+}
