@@ -1,0 +1,207 @@
+//! Objects in a few words, for tests: `{id: shop/web, ips: [10.96.0.1], ports: [http 80/TCP]}`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use portolan_plan::{Protocol, ServiceId, Settings};
+use portolan_planner::model::{
+    AddressType, Endpoint, EndpointSlice, Event, Node, NotPlanned, ProxyConfig, Service,
+    ServiceCidr, ServicePort, SliceId, SlicePort,
+};
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Cluster {
+    pub(crate) services: Vec<GivenService>,
+    pub(crate) slices: Vec<GivenSlice>,
+    pub(crate) nodes: Vec<GivenNode>,
+    pub(crate) service_cidrs: Vec<String>,
+    pub(crate) settings: GivenSettings,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GivenService {
+    pub(crate) id: String,
+    pub(crate) created: Option<i64>,
+    pub(crate) ips: Vec<IpAddr>,
+    pub(crate) ports: Vec<String>,
+    pub(crate) proxy_name: Option<String>,
+    pub(crate) app: Option<String>,
+    pub(crate) boot_critical: bool,
+    pub(crate) scheduler: Option<String>,
+    pub(crate) drain: Option<u32>,
+    pub(crate) affinity: Option<u32>,
+    pub(crate) external_ips: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GivenSlice {
+    pub(crate) id: String,
+    pub(crate) service: Option<String>,
+    pub(crate) generation: i64,
+    pub(crate) fqdn: bool,
+    pub(crate) ports: Vec<String>,
+    pub(crate) endpoints: Vec<GivenEndpoint>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenEndpoint {
+    pub(crate) address: IpAddr,
+    pub(crate) node: Option<String>,
+    #[serde(default = "yes")]
+    pub(crate) ready: bool,
+    #[serde(default)]
+    pub(crate) terminating: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GivenNode {
+    pub(crate) name: String,
+    pub(crate) zone: Option<String>,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) deleted: bool,
+    pub(crate) scaled_away: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GivenSettings {
+    pub(crate) service_proxy_name: String,
+}
+
+fn halves(id: &str) -> (Arc<str>, Arc<str>) {
+    let (namespace, name) = id.split_once('/').expect("namespace/name");
+    (namespace.into(), name.into())
+}
+
+/// `http 80/TCP`, or `80/TCP` without a name.
+fn port(text: &str) -> (Arc<str>, u16, Protocol) {
+    let (name, rest) = text.split_once(' ').unwrap_or(("", text));
+    let (number, protocol) = rest.split_once('/').expect("number/protocol");
+    let protocol = match protocol {
+        "TCP" => Protocol::Tcp,
+        "UDP" => Protocol::Udp,
+        "SCTP" => Protocol::Sctp,
+        other => panic!("protocol {other}"),
+    };
+    (name.into(), number.parse().expect("a port"), protocol)
+}
+
+impl GivenService {
+    pub(crate) fn build(&self) -> Service {
+        let (namespace, name) = halves(&self.id);
+        let ports = self.ports.iter().map(|text| {
+            let (name, port, protocol) = port(text);
+            ServicePort {
+                name,
+                protocol,
+                port,
+            }
+        });
+        Service {
+            id: ServiceId::new(namespace, name),
+            created: self.created,
+            cluster_ips: self.ips.clone(),
+            proxy_name: self.proxy_name.as_deref().map(Arc::from),
+            app: self.app.as_deref().map(Arc::from),
+            ports: ports.collect(),
+            affinity_seconds: self.affinity,
+            boot_critical: self.boot_critical,
+            scheduler: self.scheduler.as_deref().map(Arc::from),
+            drain_seconds: self.drain,
+            not_planned: self
+                .external_ips
+                .then_some(NotPlanned::ExternalIps)
+                .into_iter()
+                .collect(),
+            ignored: Vec::new(),
+        }
+    }
+}
+
+impl GivenSlice {
+    pub(crate) fn build(&self) -> EndpointSlice {
+        let (namespace, name) = halves(&self.id);
+        let ports = self.ports.iter().map(|text| {
+            let (name, port, protocol) = port(text);
+            SlicePort {
+                name,
+                protocol,
+                port,
+            }
+        });
+        let endpoints = self.endpoints.iter().map(|given| Endpoint {
+            address: given.address,
+            ready: given.ready,
+            serving: true,
+            terminating: given.terminating,
+            node: given.node.as_deref().map(Arc::from),
+            zone: None,
+            for_nodes: Vec::new(),
+            for_zones: Vec::new(),
+        });
+        let six = self
+            .endpoints
+            .first()
+            .is_some_and(|endpoint| endpoint.address.is_ipv6());
+        EndpointSlice {
+            id: SliceId { namespace, name },
+            service: self.service.as_deref().map(Arc::from),
+            generation: self.generation,
+            address_type: match (self.fqdn, six) {
+                (true, _) => AddressType::Fqdn,
+                (false, true) => AddressType::Ipv6,
+                (false, false) => AddressType::Ipv4,
+            },
+            ports: ports.collect(),
+            endpoints: endpoints.collect(),
+            ignored: Vec::new(),
+        }
+    }
+}
+
+impl GivenNode {
+    pub(crate) fn build(&self) -> Node {
+        Node {
+            name: self.name.as_str().into(),
+            zone: self.zone.as_deref().map(Arc::from),
+            addresses: self.addresses.clone(),
+            pod_cidrs: Vec::new(),
+            deleted: self.deleted,
+            scaled_away: self.scaled_away,
+            ignored: Vec::new(),
+        }
+    }
+}
+
+impl Cluster {
+    /// The events of everything being there.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let settings = Settings {
+            service_proxy_name: self.settings.service_proxy_name.clone(),
+            ..Settings::default()
+        };
+        let config = ProxyConfig {
+            name: ProxyConfig::DEFAULT.into(),
+            settings,
+        };
+        let cidrs = self.service_cidrs.iter().map(|text| ServiceCidr {
+            name: text.replace('/', "-").into(),
+            cidrs: vec![text.parse().expect("a range")],
+        });
+        let services = self.services.iter().map(|service| service.build().into());
+        let slices = self.slices.iter().map(|slice| slice.build().into());
+        let nodes = self.nodes.iter().map(|node| node.build().into());
+        let first = std::iter::once(config.into()).chain(cidrs.map(Event::from));
+        first.chain(services).chain(slices).chain(nodes).collect()
+    }
+}

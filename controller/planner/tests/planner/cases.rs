@@ -1,0 +1,178 @@
+//! The rules of Kubernetes as tables: each case has a contrast, the same cluster with one field
+//! changed and another result, so that no case can pass for the wrong reason.
+
+use std::fmt::Write as _;
+
+use crate::build::Cluster;
+use portolan_plan::{BackendList, Family, FrontendKind, ListKey, Scope};
+use portolan_planner::{PlannedService, Planner};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    /// What is claimed, in a sentence, with its S-numbers.
+    claim: String,
+    given: Value,
+    expect: Vec<String>,
+    contrast: Contrast,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contrast {
+    /// The field that changes, as a JSON pointer …
+    field: String,
+    /// … and its other value.
+    value: Value,
+    expect: Vec<String>,
+}
+
+/// Everything planned, a line for each fact.
+fn facts(given: &Value) -> Vec<String> {
+    let cluster: Cluster = serde_json::from_value(given.clone()).expect("a cluster");
+    let mut planner = Planner::default();
+    planner.apply(cluster.events());
+    let mut facts = Vec::new();
+    for planned in planner.services().values() {
+        service_facts(planned, &mut facts);
+    }
+    for node in planner.nodes().values() {
+        let zone = node.zone.as_deref().unwrap_or("-");
+        let leaving = if node.eligible { "" } else { " leaving" };
+        facts.push(format!(
+            "node {} zone {zone} {:?} {:?}{leaving}",
+            node.name, node.addresses, node.service_cidrs
+        ));
+    }
+    let somebody = planner.nodes().values().next().cloned().unwrap_or_default();
+    for warning in planner.warnings(&somebody) {
+        facts.push(format!(
+            "warning {} {}",
+            warning.reason.code(),
+            warning.object
+        ));
+    }
+    facts
+}
+
+fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
+    assert_eq!(planned.heads.len(), 1, "cluster IPs need one head");
+    let head = &planned.heads[0];
+    let id = &planned.id;
+    let mut flags = String::new();
+    if head.boot_critical {
+        flags += " boot-critical";
+    }
+    if let Some(scheduler) = &head.scheduler {
+        write!(flags, " scheduler {scheduler}").unwrap();
+    }
+    if let Some(seconds) = head.drain_seconds {
+        write!(flags, " drain {seconds}s").unwrap();
+    }
+    if !flags.is_empty() {
+        facts.push(format!("{id}{flags}"));
+    }
+    for port in &head.ports {
+        let affinity = port
+            .affinity_seconds
+            .map(|s| format!(" affinity {s}s"))
+            .unwrap_or_default();
+        for frontend in &port.frontends {
+            assert_eq!(frontend.kind, FrontendKind::ClusterIp);
+            let address = frontend.address.expect("a cluster IP");
+            let (service, name) = (id.clone(), port.name.clone());
+            let key = ListKey {
+                service,
+                port: name,
+                family: Family::of(address),
+                scope: Scope::Cluster,
+            };
+            let list = planned
+                .lists
+                .get(&key)
+                .expect("every frontend has a list, also an empty one");
+            let (number, protocol) = (frontend.port, port.protocol);
+            facts.push(format!(
+                "{id} {address} {number}/{protocol}{affinity} -> {}",
+                backends(list)
+            ));
+        }
+    }
+    for (node, local) in &planned.locals {
+        let mut all = local
+            .endpoints
+            .iter()
+            .map(|e| format!("{} {}/{}", e.address, e.port, e.protocol));
+        let first = all.next().unwrap_or_default();
+        facts.push(format!(
+            "{id} on {node}: {}",
+            all.fold(first, |text, next| text + ", " + &next)
+        ));
+    }
+}
+
+fn backends(list: &BackendList) -> String {
+    if list.is_empty() {
+        return "nobody".into();
+    }
+    let texts = list.as_slice().iter().map(|backend| {
+        assert_eq!(backend.weight, 1, "S-100");
+        format!("{} {}", backend.address, backend.port)
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn check(table: &str) {
+    let cases: Vec<Case> = serde_saphyr::from_str(table).expect("a table of cases");
+    assert!(!cases.is_empty());
+    for case in cases {
+        let Case {
+            claim,
+            given,
+            expect,
+            contrast,
+        } = case;
+        assert!(claim.contains("S-"), "{claim}: cites no rule");
+        assert_ne!(
+            expect, contrast.expect,
+            "{claim}: the contrast changes nothing"
+        );
+        assert_eq!(facts(&given), expect, "{claim}");
+        let mut changed = given.clone();
+        let field = changed.pointer_mut(&contrast.field);
+        let field = field.unwrap_or_else(|| panic!("{claim}: {} is not given", contrast.field));
+        assert_ne!(
+            *field, contrast.value,
+            "{claim}: the field has this value already"
+        );
+        *field = contrast.value;
+        assert_eq!(facts(&changed), contrast.expect, "{claim} (contrast)");
+    }
+}
+
+#[test]
+fn services_and_ports_that_are_proxied() {
+    check(include_str!("../cases/a-services.yaml"));
+}
+
+#[test]
+fn frontends() {
+    check(include_str!("../cases/b-frontends.yaml"));
+}
+
+#[test]
+fn endpoints_that_receive_traffic() {
+    check(include_str!("../cases/d-endpoints.yaml"));
+}
+
+#[test]
+fn affinity_and_schedulers() {
+    check(include_str!("../cases/j-affinity.yaml"));
+}
+
+#[test]
+fn nodes() {
+    check(include_str!("../cases/t-nodes.yaml"));
+}

@@ -1,0 +1,272 @@
+//! What holds for every cluster and every history of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::build::{GivenEndpoint, GivenNode, GivenService, GivenSlice};
+use portolan_plan::{NodeEntry, ServiceId, Settings};
+use portolan_planner::model::{Event, ObjectChange, ProxyConfig, SliceId};
+use portolan_planner::{PlannedService, Planner, Update};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const NAMES: [&str; 3] = ["ns/a", "ns/b", "kube-system/c"];
+
+prop_compose! {
+    /// Few names and addresses, so that objects meet: conflicts, moves, two copies of an endpoint.
+    fn service()(
+        id in select(&NAMES[..]),
+        created in proptest::option::of(0..3i64),
+        ips in proptest::sample::subsequence(vec!["10.96.0.1", "fd00::1"], 0..=2),
+        ports in proptest::sample::subsequence(vec!["x 80/TCP", "y 80/UDP", "z 81/TCP"], 1..=3),
+        proxy_name in proptest::option::weighted(0.2, select(vec!["other", "mine"])),
+        affinity in proptest::option::of(1..3u32),
+    ) -> Event {
+        let service = GivenService {
+            id: id.into(),
+            created,
+            ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            ports: ports.iter().map(ToString::to_string).collect(),
+            proxy_name: proxy_name.map(Into::into),
+            affinity,
+            ..Default::default()
+        };
+        service.build().into()
+    }
+}
+
+prop_compose! {
+    fn endpoint(six: bool)(
+        host in 1..4u8,
+        node in proptest::option::of(select(vec!["n1", "n2"])),
+        ready in any::<bool>(),
+        terminating in any::<bool>(),
+    ) -> GivenEndpoint {
+        let address = if six { format!("fd00:244::{host}") } else { format!("10.244.0.{host}") };
+        let address = address.parse().unwrap();
+        GivenEndpoint { address, node: node.map(Into::into), ready, terminating }
+    }
+}
+
+fn slice() -> impl Strategy<Value = Event> {
+    let endpoints =
+        any::<bool>().prop_flat_map(|six| proptest::collection::vec(endpoint(six), 0..4));
+    let name = (select(&NAMES[..]), 1..3u8);
+    let of = proptest::option::weighted(0.9, select(vec!["a", "b", "c"]));
+    let port = select(vec!["x 8080/TCP", "x 9090/TCP", "y 8080/UDP"]);
+    (name, of, 0..3i64, port, endpoints).prop_map(
+        |((id, number), of, generation, port, endpoints)| {
+            let slice = GivenSlice {
+                id: format!("{id}-{number}"),
+                service: of.map(Into::into),
+                generation,
+                ports: vec![port.into()],
+                endpoints,
+                ..Default::default()
+            };
+            slice.build().into()
+        },
+    )
+}
+
+fn node() -> impl Strategy<Value = Event> {
+    let zone = proptest::option::of(select(vec!["z1", "z2"]));
+    (select(vec!["n1", "n2"]), zone, any::<bool>()).prop_map(|(name, zone, deleted)| {
+        let zone = zone.map(Into::into);
+        GivenNode {
+            name: name.into(),
+            zone,
+            deleted,
+            ..Default::default()
+        }
+        .build()
+        .into()
+    })
+}
+
+fn settings() -> impl Strategy<Value = Event> {
+    select(vec!["", "mine"]).prop_map(|name| {
+        let settings = Settings {
+            service_proxy_name: name.into(),
+            ..Settings::default()
+        };
+        ProxyConfig {
+            name: ProxyConfig::DEFAULT.into(),
+            settings,
+        }
+        .into()
+    })
+}
+
+fn removal() -> impl Strategy<Value = Event> {
+    let id = select(&NAMES[..]).prop_map(|id| id.split_once('/').unwrap());
+    prop_oneof![
+        id.clone().prop_map(|(namespace, name)| {
+            Event::Service(ObjectChange::Remove(ServiceId::new(namespace, name)))
+        }),
+        (id, 1..3u8).prop_map(|((namespace, name), number)| {
+            let (namespace, name) = (namespace.into(), format!("{name}-{number}").into());
+            Event::EndpointSlice(ObjectChange::Remove(SliceId { namespace, name }))
+        }),
+        select(vec!["n1", "n2"]).prop_map(|name| Event::Node(ObjectChange::Remove(name.into()))),
+        Just(Event::ProxyConfig(ObjectChange::Remove(
+            ProxyConfig::DEFAULT.into()
+        ))),
+        Just(Event::EndpointSlice(ObjectChange::Replace(Vec::new()))),
+        Just(Event::Service(ObjectChange::Replace(Vec::new()))),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![4 => service(), 6 => slice(), 1 => node(), 1 => settings(), 2 => removal()]
+}
+
+fn history() -> impl Strategy<Value = Vec<Event>> {
+    proptest::collection::vec(event(), 0..40)
+}
+
+type Plans = (
+    BTreeMap<ServiceId, Arc<PlannedService>>,
+    BTreeMap<Arc<str>, Arc<NodeEntry>>,
+);
+
+fn plans(planner: &Planner) -> Plans {
+    (planner.services().clone(), planner.nodes().clone())
+}
+
+/// Every object of the model as one event of being there.
+fn present(planner: &Planner) -> Vec<Event> {
+    let model = planner.model();
+    let config = ProxyConfig {
+        name: ProxyConfig::DEFAULT.into(),
+        settings: model.settings(),
+    };
+    let services = model
+        .services()
+        .map(|object| Event::from((**object).clone()));
+    let slices = model.slices().map(|object| Event::from((**object).clone()));
+    let nodes = model.nodes().map(|object| Event::from((**object).clone()));
+    services
+        .chain(slices)
+        .chain(nodes)
+        .chain([config.into()])
+        .collect()
+}
+
+/// Makes an update to a copy of the plans.
+fn follow(plans: &mut Plans, update: Update) {
+    for (id, planned) in update.services {
+        match planned {
+            Some(planned) => plans.0.insert(id, planned),
+            None => plans.0.remove(&id),
+        };
+    }
+    for (name, entry) in update.nodes {
+        match entry {
+            Some(entry) => plans.1.insert(name, entry),
+            None => plans.1.remove(&name),
+        };
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_history_leads_to_the_plans_of_its_end(history in history()) {
+        let mut planner = Planner::default();
+        for event in history {
+            planner.apply([event]);
+        }
+        let mut fresh = Planner::default();
+        fresh.apply(present(&planner));
+        prop_assert_eq!(plans(&planner), plans(&fresh));
+    }
+
+    #[test]
+    fn updates_tell_everything_and_nothing_else(history in history(), batch in 1..5usize) {
+        let mut planner = Planner::default();
+        let mut copy = Plans::default();
+        for events in history.chunks(batch) {
+            let update = planner.apply(events.to_vec());
+            for (id, planned) in &update.services {
+                prop_assert_ne!(copy.0.get(id), planned.as_ref(), "{} did not change", id);
+            }
+            for (name, entry) in &update.nodes {
+                prop_assert_ne!(copy.1.get(name), entry.as_ref(), "{} did not change", name);
+            }
+            follow(&mut copy, update);
+        }
+        prop_assert_eq!(plans(&planner), copy);
+    }
+
+    #[test]
+    fn the_order_in_which_objects_come_does_not_matter(history in history(), seed in any::<u64>()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        let mut events = present(&planner);
+        // Any order will do; a small generator of our own needs no dependency.
+        let mut state = seed | 1;
+        for index in (1..events.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            events.swap(index, usize::try_from(state >> 33).unwrap() % (index + 1));
+        }
+        let mut other = Planner::default();
+        for event in events {
+            other.apply([event]);
+        }
+        prop_assert_eq!(plans(&planner), plans(&other));
+    }
+
+    #[test]
+    fn an_equal_object_touches_nothing(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        let before = plans(&planner);
+        for event in present(&planner) {
+            prop_assert!(planner.apply([event]).is_empty());
+        }
+        // Not even the values were replaced: S-12, S-188.
+        for (id, planned) in planner.services() {
+            prop_assert!(Arc::ptr_eq(planned, &before.0[id]));
+        }
+    }
+
+    #[test]
+    fn what_did_not_change_is_the_same_value(history in history(), last in event()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        let before = plans(&planner);
+        planner.apply([last]);
+        for (id, planned) in planner.services() {
+            let Some(old) = before.0.get(id) else { continue };
+            for (key, list) in &planned.lists {
+                let same = old.lists.get(key).filter(|old| *old == list);
+                prop_assert!(same.is_none_or(|old| Arc::ptr_eq(old, list)));
+            }
+            for (node, local) in &planned.locals {
+                let same = old.locals.get(node).filter(|old| *old == local);
+                prop_assert!(same.is_none_or(|old| Arc::ptr_eq(old, local)));
+            }
+        }
+    }
+
+    #[test]
+    fn every_frontend_has_a_list_and_belongs_to_one_service(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        let mut owners = BTreeMap::new();
+        let node = NodeEntry { name: "n1".into(), ..NodeEntry::default() };
+        for (id, planned) in planner.services() {
+            let lists: Vec<_> = planned.lists_for(&node).collect();
+            for port in &planned.head_for(&node).ports {
+                for frontend in &port.frontends {
+                    let family = portolan_plan::Family::of(frontend.address.unwrap());
+                    let has = lists.iter().any(|(key, _)| (&key.port, key.family) == (&port.name, family));
+                    prop_assert!(has, "{} {:?} has no list", id, frontend);
+                    let place = (frontend.address, frontend.port, port.protocol);
+                    prop_assert_eq!(owners.insert(place, id.clone()), None, "two owners");
+                }
+            }
+            prop_assert_eq!(lists.len(), planned.lists.len(), "every list is in use");
+        }
+    }
+}
