@@ -25,14 +25,13 @@ pub(super) fn show(
 ) -> Result<()> {
     let services = services(&cluster.plan(node, "json")?)?;
     let servers = witness::virtual_servers(topology.node(node)?)?;
-    let mut table = Table::new(["NODE", "VIRTUAL SERVER", "SERVICE", "REAL SERVERS (weight)"]);
+    let mut table = Table::new(["VIRTUAL SERVER", "SERVICE", "REAL SERVERS (weight)"]);
     for (key, backends) in &servers {
         let reals: Vec<_> = backends
             .iter()
             .map(|(address, weight)| format!("{}:{} ({weight})", pod_at(*address), address.port()))
             .collect();
         table.row([
-            node.name().to_owned(),
             format!("{} {}", key.protocol, key.address),
             services
                 .get(key)
@@ -41,6 +40,7 @@ pub(super) fn show(
             reals.join(" "),
         ]);
     }
+    console.line(&format!("{}:", node.name()));
     console.table(&table);
     checks.check(
         &format!(

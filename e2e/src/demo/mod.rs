@@ -108,10 +108,9 @@ fn residents(console: Console) {
             node.zone().to_owned(),
             node.address(Family::IPv4).to_string(),
             node.address(Family::IPv6).to_string(),
-            Pod::on(node)
-                .map(|pod| format!("{} {}", pod.name(), pod.address(Family::IPv4)))
-                .collect::<Vec<_>>()
-                .join(", "),
+            Pod::on(node).map(Pod::name).collect::<Vec<_>>().join(" ")
+                + " in "
+                + &node.pod_range(Family::IPv4),
         ]);
     }
     let address = |family| outside_address(family).to_string();

@@ -22,6 +22,8 @@ pub enum Outcome {
     },
     /// Refused: a TCP reset in answer to the first packet, or ICMP port unreachable.
     Refused,
+    /// Sending itself failed: the kernel's own hooks dropped the packet (EPERM).
+    Denied,
     /// ICMP said that the host or network cannot be reached, or there is no route.
     Unreachable,
     /// The connection was open and was reset.
@@ -37,6 +39,7 @@ impl fmt::Display for Outcome {
         match self {
             Self::Answered { by, seen } => write!(f, "answered by {by}, which saw {seen}"),
             Self::Refused => f.write_str("refused"),
+            Self::Denied => f.write_str("denied"),
             Self::Unreachable => f.write_str("unreachable"),
             Self::Reset => f.write_str("reset"),
             Self::Silent => f.write_str("silence"),
@@ -148,6 +151,10 @@ fn understand(greeting: &str) -> Outcome {
 }
 
 fn understand_error(error: &io::Error) -> Outcome {
+    // Not the kind "permission denied": that is also what a prohibiting ICMP error becomes.
+    if error.raw_os_error() == Some(nix::errno::Errno::EPERM as i32) {
+        return Outcome::Denied;
+    }
     match error.kind() {
         ErrorKind::ConnectionRefused => Outcome::Refused,
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Outcome::Unreachable,
