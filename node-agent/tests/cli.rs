@@ -49,7 +49,7 @@ fn desired_prints_what_the_kernel_would_be_given() {
     let (code, out, said) = run(DESIRED, PLAN);
     assert_eq!((code, said.as_str()), (0, ""));
     let document: DesiredDocument = serde_json::from_str(&out).unwrap();
-    assert_eq!(document.virtual_servers.len(), 6);
+    assert_eq!(document.virtual_servers.len(), 5);
     assert!(
         document
             .routes

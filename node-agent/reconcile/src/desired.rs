@@ -172,7 +172,7 @@ impl<'a> Builder<'a> {
         }
         let backends = plan.backends(service, port, &port.internal, Family::of(address));
         let scheduler = head.scheduler.as_ref().unwrap_or(&self.settings.scheduler);
-        let real_servers = backends
+        let real_servers: BTreeMap<_, _> = backends
             .iter()
             .flat_map(|list| list.as_slice())
             .map(|b| {
@@ -185,6 +185,13 @@ impl<'a> Builder<'a> {
                 )
             })
             .collect();
+        // Routed in any case, so that a Service without endpoints refuses like any other unused
+        // port. An empty virtual server would do it worse: to the node itself it answers UDP with
+        // "not permitted", and TCP over IPv6 only after a retransmission (S-21).
+        self.addresses.insert(address);
+        if real_servers.is_empty() {
+            return;
+        }
         let server = virtual_server(scheduler, port.affinity_seconds, real_servers);
         self.desired.virtual_servers.insert(key, server);
         if head.boot_critical {
@@ -197,7 +204,6 @@ impl<'a> Builder<'a> {
         };
         self.entry(SetRole::Frontend, address, entry);
         self.entry(SetRole::ClusterIp, address, entry);
-        self.addresses.insert(address);
     }
 
     fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {

@@ -17,7 +17,7 @@ pub enum SetRole {
     Hairpin,
     /// The ranges of this node's pods.
     Pods,
-    /// Every address and port on which a Service answers.
+    /// Every address and port on which a Service answers, that is, has a backend.
     Frontend,
     /// The addresses that are routed to this node for Services.
     VipNet,

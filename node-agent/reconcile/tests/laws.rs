@@ -102,6 +102,28 @@ fn has_backends(state: &Observed, server: &VirtualServerKey) -> bool {
         .is_some_and(|held| !held.real_servers.is_empty())
 }
 
+fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
+    let family = portolan_plan::Family::of(key.address);
+    let id = portolan_reconcile::SetId {
+        role: SetRole::Frontend,
+        family,
+    };
+    let VirtualServerKey {
+        address,
+        port,
+        protocol,
+    } = *key;
+    let entry = SetEntry::AddressPort {
+        address,
+        protocol,
+        port,
+    };
+    state
+        .sets
+        .get(&id)
+        .is_some_and(|set| set.entries.contains(&entry))
+}
+
 fn agrees(state: &Observed, desired: &Desired) {
     let (key, server) = foreign();
     let mut servers = desired.virtual_servers.clone();
@@ -197,6 +219,9 @@ proptest! {
                     assert!(state.virtual_servers.contains_key(&key), "{key} is let through");
                 }
             }
+            for (key, server) in &state.virtual_servers {
+                assert!(!answers(state, key) || !server.real_servers.is_empty(), "{key} is empty");
+            }
             for route in &state.routes {
                 let family = portolan_plan::Family::of(route.destination.addr());
                 let id = portolan_reconcile::SetId { role: SetRole::VipNet, family };
@@ -274,6 +299,6 @@ fn only_cluster_ips_become_virtual_servers_so_far() {
     assert_eq!(kinds, [FrontendKind::ClusterIp].into());
     assert_eq!(
         Desired::new(&plan, &host()).unwrap().virtual_servers.len(),
-        6
+        5
     );
 }

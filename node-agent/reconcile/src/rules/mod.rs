@@ -99,6 +99,10 @@ fn filter(family: Family, settings: &Settings) -> Table {
         Family::Ipv4 => "icmp-port-unreachable",
         Family::Ipv6 => "icmp6-port-unreachable",
     };
+    let unused = format!(
+        "-m set --match-set {vip} dst -m set ! --match-set {frontend} dst,dst \
+         -m conntrack --ctstate NEW"
+    );
     let chains = BTreeMap::from([
         (
             "FORWARD",
@@ -112,10 +116,12 @@ fn filter(family: Family, settings: &Settings) -> Table {
         (
             "INPUT",
             // Service addresses are local, so any daemon on 0.0.0.0 would answer on them (S-27).
-            vec![format!(
-                "-m set --match-set {vip} dst -m set ! --match-set {frontend} dst,dst \
-                 -m conntrack --ctstate NEW -j REJECT --reject-with {unreachable}"
-            )],
+            // TCP gets a reset: an ICMP error that arrives while the client is still inside its
+            // connect call only takes effect at the next retransmission, a second later.
+            vec![
+                format!("-p tcp {unused} -j REJECT --reject-with tcp-reset"),
+                format!("{unused} -j REJECT --reject-with {unreachable}"),
+            ],
         ),
     ]);
     Table {
