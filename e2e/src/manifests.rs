@@ -140,7 +140,8 @@ impl Manifests {
         frontends
     }
 
-    /// What IPVS has to hold on every node.
+    /// What IPVS has to hold on every node: a frontend without endpoints has no virtual server, the
+    /// rules refuse it (S-21).
     #[must_use]
     pub fn virtual_servers(&self) -> VirtualServers {
         let server = |frontend: Frontend| {
@@ -157,7 +158,12 @@ impl Manifests {
                 weights,
             )
         };
-        self.frontends().into_iter().map(server).collect()
+        let served = |frontend: &Frontend| !frontend.endpoints.is_empty();
+        self.frontends()
+            .into_iter()
+            .filter(served)
+            .map(server)
+            .collect()
     }
 
     fn endpoints(&self, service: &str, port: &Port, family: Family) -> BTreeSet<SocketAddr> {
