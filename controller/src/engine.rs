@@ -90,7 +90,7 @@ impl Engine {
             // A plan without what cannot be read would take Services away from nodes that have
             // them since before this program started (S-183).
             warn!(
-                "no plan is published before every file can be read once; nodes keep what they have"
+                "no plan is published before all files and the ProxyConfig can be read once; nodes keep what they have"
             );
             return;
         }

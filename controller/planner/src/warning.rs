@@ -68,8 +68,8 @@ impl fmt::Display for Reason {
             }
             Self::Conflict { address, protocol, port, winner } => write!(
                 f,
-                "spec.clusterIPs: {address} port {port}/{protocol} belongs to the older Service {winner}; \
-                 give one of them another address or port"
+                "spec.clusterIPs: {address} port {port}/{protocol} belongs to Service {winner}, which is \
+                 older or comes first by name; give one of them another address or port"
             ),
             Self::UnusableAddress(address) => write!(
                 f,

@@ -6,7 +6,7 @@ use clap::Args;
 use portolan_planner::Planner;
 
 use super::{INCOMPLETE, OK, UNUSABLE};
-use crate::manifests::{Found, Manifests, Severity, Source};
+use crate::manifests::{Found, Manifests, Problem, Severity, Source};
 use crate::output::{Format, plan_document, render};
 
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
         Err(error) => return say(UNUSABLE, &format!("error: {error}")),
     };
     for problem in &manifests.problems {
-        say(OK, &problem.to_string());
+        say(OK, &spoken(problem));
     }
     if manifests.objects.is_empty() {
         return say(
@@ -57,6 +57,14 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
     summary(&manifests)
 }
 
+fn spoken(problem: &Problem) -> String {
+    match problem.severity {
+        Severity::Warning => format!("warning: {problem}"),
+        Severity::LeftOut => format!("error: {problem} (the object is left out)"),
+        Severity::Unreadable => format!("error: {problem} (nothing of it is planned)"),
+    }
+}
+
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -69,11 +77,17 @@ fn summary(manifests: &Manifests) -> u8 {
     if objects + unreadable == 0 {
         return OK;
     }
+    let left_out = match objects {
+        0 => None,
+        1 => Some("1 object left out".to_owned()),
+        count => Some(format!("{count} objects left out")),
+    };
+    let broken =
+        (unreadable > 0).then(|| format!("{unreadable} of the documents or files not readable"));
+    let what: Vec<_> = left_out.into_iter().chain(broken).collect();
     say(
         INCOMPLETE,
-        &format!(
-            "error: the plan is incomplete: {objects} object(s) left out, {unreadable} document(s) or file(s) not readable"
-        ),
+        &format!("error: the plan is incomplete: {}", what.join(", ")),
     )
 }
 

@@ -44,7 +44,7 @@ struct Fingerprint {
 pub(super) struct Scan {
     pub(super) objects: BTreeMap<ObjectId, Arc<Found>>,
     pub(super) problems: Vec<Problem>,
-    /// Some of the text could not be read.
+    /// Some of the text could not be read, or the settings could not: nobody knows what is missing.
     pub(super) is_incomplete: bool,
 }
 
@@ -141,10 +141,11 @@ impl Folder {
         Scan {
             objects: manifests.objects,
             problems: manifests.problems,
-            is_incomplete: self
-                .files
-                .values()
-                .any(|state| state.contents.is_incomplete()),
+            is_incomplete: self.files.values().any(|state| {
+                let left_out = &state.contents.left_out;
+                let settings = |id: &ObjectId| matches!(id, ObjectId::ProxyConfig(_));
+                state.contents.is_incomplete() || left_out.iter().any(settings)
+            }),
         }
     }
 }

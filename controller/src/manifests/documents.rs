@@ -112,19 +112,20 @@ pub(super) fn value(document: &Document<'_>) -> Result<Value, Unreadable> {
     }
     serde_saphyr::from_str_with_options(document.text, options()).map_err(|error| {
         let error = error.without_snippet();
-        let line = error
-            .location()
-            .and_then(|location| usize::try_from(location.line()).ok());
-        let reason = error
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        Unreadable {
-            line: line.unwrap_or(1).max(1),
-            reason,
+        let place = error.location();
+        let line = place.and_then(|place| usize::try_from(place.line()).ok());
+        let mut reason = error.to_string();
+        if let Some(place) = place {
+            // Lines of the document say nothing to somebody who looks at the file.
+            let own = format!(" at line {}, column {}", place.line(), place.column());
+            reason = reason.replace(&own, "");
         }
+        let mut reason = reason.lines().next().unwrap_or_default().to_owned();
+        if reason.starts_with("budget breached") {
+            reason = "aliases or nesting make it larger than any manifest".into();
+        }
+        let line = line.unwrap_or(1).max(1);
+        Unreadable { line, reason }
     })
 }
 
@@ -206,7 +207,7 @@ mod tests {
             text += &format!("a{level}: &a{level} [{}]\n", inner.trim_end_matches(", "));
         }
         let error = value(&split(&text)[0]).unwrap_err();
-        assert!(error.reason.contains("alias"), "{}", error.reason);
+        assert!(error.reason.contains("aliases"), "{}", error.reason);
     }
 
     #[test]

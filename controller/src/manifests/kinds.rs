@@ -229,6 +229,8 @@ impl Reader<'_> {
             Ok(typed) => typed,
             Err(problem) => return self.leave_out(problem),
         };
+        // They were looked at before anybody knew the type.
+        unknown.retain(|field| field != "apiVersion" && field != "kind");
         unknown.truncate(MOST_UNKNOWN);
         if policy == Unknown::Refuse && !unknown.is_empty() {
             let fields = unknown.join(", ");

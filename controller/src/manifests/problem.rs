@@ -98,21 +98,13 @@ impl Problem {
     }
 }
 
+/// Where, which object, and what is wrong.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.severity {
-            Severity::Warning => "warning",
-            Severity::LeftOut | Severity::Unreadable => "error",
-        };
-        write!(f, "{word}: {}: ", self.place)?;
+        write!(f, "{}: ", self.place)?;
         if let Some(object) = &self.object {
             write!(f, "{object}: ")?;
         }
-        f.write_str(&self.message)?;
-        match self.severity {
-            Severity::Warning => Ok(()),
-            Severity::LeftOut => f.write_str(" (the object is left out)"),
-            Severity::Unreadable => f.write_str(" (nothing of it is planned)"),
-        }
+        f.write_str(&self.message)
     }
 }

@@ -20,7 +20,10 @@ pub(super) fn typed<T: DeserializeOwned>(value: Value) -> Result<Typed<T>, Strin
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
     match serde_ignored::deserialize(tracked, |path| unknown.push(written(&path))) {
         Ok(object) => Ok(Typed { object, unknown }),
-        Err(error) => Err(format!("{}: {error}", track.path())),
+        Err(error) => Err(format!(
+            "{}: {error}; write a value of that type",
+            track.path()
+        )),
     }
 }
 

@@ -31,9 +31,9 @@ pub(super) fn render(plan: &PlanDocument, colour: bool) -> String {
     if !plan.warnings.is_empty() {
         line(&mut text, &style.yellow("\nWarnings"));
         for warning in &plan.warnings {
-            line(
+            wrap(
                 &mut text,
-                &format!("  {}: {}", warning.object, warning.message),
+                &format!("{}: {}", warning.object, warning.message),
             );
         }
     }
@@ -43,6 +43,20 @@ pub(super) fn render(plan: &PlanDocument, colour: bool) -> String {
 fn line(text: &mut String, content: &str) {
     text.push_str(content.trim_end());
     text.push('\n');
+}
+
+/// A paragraph, its first line less indented than the others.
+fn wrap(text: &mut String, paragraph: &str) {
+    let mut current = String::from(" ");
+    for word in paragraph.split_whitespace() {
+        if current.chars().count() + 1 + word.chars().count() > WIDTH && !current.trim().is_empty()
+        {
+            line(text, &current);
+            current = "   ".into();
+        }
+        current = current + " " + word;
+    }
+    line(text, &current);
 }
 
 fn header(plan: &PlanDocument, style: &Style) -> String {

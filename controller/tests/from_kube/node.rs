@@ -1,0 +1,67 @@
+//! Nodes, and names of objects.
+
+use portolan_controller::manifests::Found;
+use portolan_planner::model::Node;
+
+use crate::{found, read, refused};
+
+fn node(metadata: &str, rest: &str) -> Node {
+    match found(&read(
+        "Node\napiVersion: v1",
+        &format!("name: n1{metadata}"),
+        rest,
+    )) {
+        Found::Node(node) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_has_its_addresses_in_order_and_no_host_names() {
+    let text = "status: {addresses: [{type: Hostname, address: n1}, {type: InternalIP, address: 10.0.0.2}, \
+                {type: ExternalIP, address: 'fd00::2'}, {type: InternalIP, address: 10.0.0.2}, \
+                {type: InternalDNS, address: n1.local}, {type: InternalIP, address: oops}]}\n";
+    let node = node("", text);
+    let addresses: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.2", "fd00::2"]);
+    assert_eq!(
+        node.ignored.len(),
+        1,
+        "an address that cannot be read does not take the Node away"
+    );
+}
+
+#[test]
+fn zone_ranges_and_end_of_a_node_are_read() {
+    let plain = node("", "");
+    assert_eq!(
+        (plain.zone, plain.deleted, plain.scaled_away),
+        (None, false, false)
+    );
+    // S-60: a label without a value is no zone
+    assert_eq!(
+        node(", labels: {topology.kubernetes.io/zone: ''}", "").zone,
+        None
+    );
+    let zoned = node(
+        ", labels: {topology.kubernetes.io/zone: z1}",
+        "spec: {podCIDR: 10.1.0.0/24}\n",
+    );
+    assert_eq!(zoned.zone.as_deref(), Some("z1"));
+    assert_eq!(zoned.pod_cidrs, ["10.1.0.0/24".parse().unwrap()]);
+    // S-149
+    assert!(node(", deletionTimestamp: '2026-01-01T00:00:00Z'", "").deleted);
+    let taint =
+        "spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: PreferNoSchedule}]}\n";
+    assert!(node("", taint).scaled_away);
+    let other = "spec: {taints: [{key: other, effect: NoExecute}]}\n";
+    assert!(!node("", other).scaled_away);
+}
+
+#[test]
+fn an_object_needs_a_name_that_kubernetes_would_take() {
+    let contents = read("Node\napiVersion: v1", "labels: {}", "");
+    assert!(refused(&contents).starts_with("metadata.name: missing"));
+    let contents = read("Node\napiVersion: v1", "name: ../../etc", "");
+    assert!(refused(&contents).starts_with("metadata.name: \"../../etc\""));
+}

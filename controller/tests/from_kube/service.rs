@@ -1,0 +1,190 @@
+//! Services.
+
+use portolan_controller::manifests::{FileContents, Found};
+use portolan_planner::model::{NotPlanned, Service};
+
+use crate::{found, read, refused};
+
+fn read_service(metadata: &str, spec: &str) -> FileContents {
+    read(
+        "Service\napiVersion: v1",
+        &format!("name: web, namespace: shop{metadata}"),
+        spec,
+    )
+}
+
+fn service(spec: &str) -> Service {
+    match found(&read_service("", &format!("spec:\n{spec}"))) {
+        Found::Service(service) => service,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused_service(spec: &str) -> String {
+    refused(&read_service("", &format!("spec:\n{spec}")))
+}
+
+const PORTS: &str = "  ports: [{port: 80}]\n";
+
+fn cluster_ips(spec: &str) -> Vec<String> {
+    service(&format!("{spec}{PORTS}"))
+        .cluster_ips
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn headless_services_and_names_have_no_cluster_ip_and_need_no_ports() {
+    // S-1
+    assert_eq!(
+        service("  clusterIP: None\n").cluster_ips,
+        [] as [std::net::IpAddr; 0]
+    );
+    assert_eq!(
+        service("  clusterIP: ''\n").cluster_ips,
+        [] as [std::net::IpAddr; 0]
+    );
+    let name =
+        service("  type: ExternalName\n  externalName: example.org\n  clusterIP: 10.96.0.1\n");
+    assert_eq!(name.cluster_ips, [] as [std::net::IpAddr; 0]);
+    assert_eq!(cluster_ips("  clusterIP: 10.96.0.1\n"), ["10.96.0.1"]);
+}
+
+#[test]
+fn families_and_addresses_belong_together_by_position() {
+    // S-6
+    let both = "  clusterIPs: [10.96.0.1, 'fd00::1']\n";
+    assert_eq!(
+        cluster_ips(&format!("{both}  ipFamilies: [IPv4, IPv6]\n")),
+        ["10.96.0.1", "fd00::1"]
+    );
+    assert_eq!(
+        cluster_ips(&format!("{both}  ipFamilies: [IPv4]\n")),
+        ["10.96.0.1"]
+    );
+    assert_eq!(
+        cluster_ips(both),
+        ["10.96.0.1"],
+        "without families the first counts alone"
+    );
+    let short = "  clusterIPs: ['fd00::1']\n  ipFamilies: [IPv6, IPv4]\n";
+    assert_eq!(cluster_ips(short), ["fd00::1"]);
+    let single = "  clusterIP: 10.96.0.1\n  ipFamilies: [IPv4]\n";
+    assert_eq!(cluster_ips(single), ["10.96.0.1"]);
+    let crossed = refused_service(&format!("{both}  ipFamilies: [IPv6, IPv4]\n{PORTS}"));
+    assert_eq!(
+        crossed,
+        "spec.clusterIPs[0]: 10.96.0.1 is IPv4, spec.ipFamilies[0] says \"IPv6\""
+    );
+    let twice = "  clusterIPs: [10.96.0.1, 10.96.0.2]\n  ipFamilies: [IPv4, IPv4]\n";
+    assert!(refused_service(&format!("{twice}{PORTS}")).contains("a second IPv4 address"));
+}
+
+#[test]
+fn ports_are_told_apart_by_name_and_by_number_with_protocol() {
+    // S-5
+    let ports = |ports: &str| format!("  clusterIP: 10.96.0.1\n  ports: [{ports}]\n");
+    let dns = service(&ports(
+        "{name: a, port: 53, protocol: UDP}, {name: b, port: 53}",
+    ));
+    assert_eq!(dns.ports.len(), 2);
+    assert!(
+        refused_service(&ports("{name: a, port: 53}, {name: a, port: 54}"))
+            .contains("spec.ports[1].name")
+    );
+    assert!(refused_service(&ports("{port: 53}, {port: 54}")).contains("spec.ports[1].name"));
+    assert!(
+        refused_service(&ports("{name: a, port: 53}, {name: b, port: 53}"))
+            .contains("spec.ports[1].port")
+    );
+    assert!(refused_service(&ports("{name: a/b, port: 53}")).contains("spec.ports[0].name"));
+    assert!(
+        refused_service(&ports("{port: 53, protocol: tcp}")).contains("write TCP, UDP or SCTP")
+    );
+    assert!(refused_service(&ports("{port: -1}")).contains("spec.ports[0].port: -1"));
+    // S-111
+    assert!(refused_service(&ports("{port: 0}")).contains("spec.ports[0].port"));
+    assert!(refused_service(&ports("{name: a}, {name: b}")).contains("every port is 0"));
+    let one = service(&ports("{name: a, port: 0}, {name: b, port: 1}"));
+    assert_eq!((one.ports.len(), one.ignored.len()), (1, 1));
+}
+
+#[test]
+fn affinity_lasts_three_hours_where_nothing_is_said() {
+    // S-94
+    let affinity =
+        |more: &str| format!("  clusterIP: 10.96.0.1\n{PORTS}  sessionAffinity: {more}\n");
+    let timeout = |seconds| {
+        affinity(&format!(
+            "ClientIP\n  sessionAffinityConfig: {{clientIP: {{timeoutSeconds: {seconds}}}}}"
+        ))
+    };
+    assert_eq!(service(&affinity("None")).affinity_seconds, None);
+    assert_eq!(
+        service(&affinity("ClientIP")).affinity_seconds,
+        Some(10_800)
+    );
+    assert_eq!(service(&timeout(1)).affinity_seconds, Some(1));
+    assert_eq!(service(&timeout(86_400)).affinity_seconds, Some(86_400));
+    for seconds in [0, -1, 86_401] {
+        let message = refused_service(&timeout(seconds));
+        assert!(message.ends_with("is not between 1 and 86400"), "{message}");
+    }
+    assert!(refused_service(&affinity("Cookie")).contains("write None or ClientIP"));
+}
+
+#[test]
+fn what_is_not_planned_is_noted_only_where_it_would_have_an_effect() {
+    let asked = |spec: &str, status: &str| {
+        let text = format!("spec:\n  clusterIP: 10.96.0.1\n{spec}status: {status}\n");
+        match found(&read_service("", &text)) {
+            Found::Service(service) => service.not_planned.into_iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let ports = "  ports: [{port: 80, nodePort: 30080}]\n";
+    assert_eq!(asked(PORTS, "{}"), []);
+    assert_eq!(asked(ports, "{}"), [NotPlanned::NodePorts]);
+    let local = "  externalTrafficPolicy: Local\n";
+    assert_eq!(asked(&format!("{PORTS}{local}"), "{}"), [], "S-47");
+    assert_eq!(
+        asked(&format!("{ports}{local}"), "{}"),
+        [NotPlanned::NodePorts, NotPlanned::ExternalPolicyLocal]
+    );
+    let ingress = |fields: &str| format!("{{loadBalancer: {{ingress: [{{{fields}}}]}}}}");
+    assert_eq!(
+        asked(PORTS, &ingress("ip: 203.0.113.7")),
+        [NotPlanned::LoadBalancer]
+    );
+    assert_eq!(
+        asked(PORTS, &ingress("ip: 203.0.113.7, ipMode: Proxy")),
+        [],
+        "S-17"
+    );
+    assert_eq!(
+        asked(PORTS, &ingress("hostname: lb.example.org")),
+        [],
+        "S-11"
+    );
+}
+
+#[test]
+fn labels_annotations_and_age_of_a_service_are_read() {
+    let metadata = ", creationTimestamp: '1970-01-02T00:00:00Z', \
+                    labels: {service.kubernetes.io/service-proxy-name: '', k8s-app: kube-dns}, \
+                    annotations: {proxy.portolan.dev/drain: never, proxy.portolan.dev/boot-critical: 'true'}";
+    let spec = format!("spec:\n  clusterIP: 10.96.0.1\n{PORTS}");
+    let Found::Service(service) = found(&read_service(metadata, &spec)) else {
+        panic!("no Service")
+    };
+    assert_eq!(service.created, Some(86_400));
+    assert_eq!(
+        service.proxy_name.as_deref(),
+        Some(""),
+        "S-2: an empty label is one too"
+    );
+    assert_eq!(service.app.as_deref(), Some("kube-dns"));
+    assert!(service.boot_critical);
+    assert_eq!((service.drain_seconds, service.ignored.len()), (None, 1));
+}

@@ -1,0 +1,128 @@
+//! ProxyConfig.
+
+use portolan_controller::manifests::{FileContents, Found};
+use portolan_plan::Settings;
+
+use crate::{found, read, refused};
+
+fn config(settings: &str) -> FileContents {
+    let spec = format!("spec: {{settings: {{{settings}}}}}\n");
+    read(
+        "ProxyConfig\napiVersion: proxy.portolan.dev/v1alpha1",
+        "name: default",
+        &spec,
+    )
+}
+
+fn settings(text: &str) -> Settings {
+    match found(&config(text)) {
+        Found::ProxyConfig(config) => config.settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_of_the_resource_are_those_of_the_plan() {
+    assert_eq!(settings(""), Settings::default());
+    let written = portolan_crds::SettingsSpec::written_out();
+    let text = serde_json::to_string(&written).unwrap();
+    assert_eq!(
+        settings(text.trim_matches(['{', '}'])),
+        Settings::default(),
+        "{text}"
+    );
+}
+
+/// Settings, and how the message about them begins.
+const REFUSED: [(&str, &str); 18] = [
+    (
+        "scheduler: 'r r'",
+        "spec.settings.scheduler: \"r r\" is not 1 to 15",
+    ),
+    (
+        "masquerade: {bit: 32}",
+        "spec.settings.masquerade.bit: 32 is not between 0 and 31",
+    ),
+    (
+        "nodePortAddresses: [primary, 10.0.0.0/8]",
+        "spec.settings.nodePortAddresses[0]: \"primary\" stands alone",
+    ),
+    (
+        "nodePortAddresses: [10.0.0.1]",
+        "spec.settings.nodePortAddresses[0]: \"10.0.0.1\" is no address range",
+    ),
+    (
+        "excludeCIDRs: [x]",
+        "spec.settings.excludeCIDRs[0]: \"x\" is no address range",
+    ),
+    (
+        "externalIPs: {allowedCIDRs: [x]}",
+        "spec.settings.externalIPs.allowedCIDRs[0]: \"x\" is no address range",
+    ),
+    (
+        "timeouts: {tcp: -5s}",
+        "spec.settings.timeouts.tcp: \"-5s\" is no duration",
+    ),
+    (
+        "timeouts: {udp: 1500ms}",
+        "spec.settings.timeouts.udp: 1s500ms is not 0 to 2147483647 whole seconds",
+    ),
+    (
+        "sync: {period: 100ms}",
+        "spec.settings.sync.period: 100ms is shorter than 1s",
+    ),
+    (
+        "sync: {minPeriod: 31s}",
+        "spec.settings.sync.minPeriod: 31s is longer than spec.settings.sync.period, 30s",
+    ),
+    (
+        "drain: {deadline: soon}",
+        "spec.settings.drain.deadline: \"soon\" is no duration",
+    ),
+    (
+        "healthz: {port: 0}",
+        "spec.settings.healthz.port: 0 is not between 1 and 65535",
+    ),
+    (
+        "metrics: {bindAddress: lo}",
+        "spec.settings.metrics.bindAddress: \"lo\" is no IP address",
+    ),
+    (
+        "device: kube-ipvs0-long-name",
+        "spec.settings.device: \"kube-ipvs0-long-name\" is not 1 to 15",
+    ),
+    (
+        "localDetection: {mode: ClusterCIDR}",
+        "spec.settings.localDetection.clusterCIDRs: missing; mode ClusterCIDR needs it",
+    ),
+    (
+        "localDetection: {bridge: cni0}",
+        "spec.settings.localDetection.bridge: only mode BridgeInterface reads it",
+    ),
+    (
+        "drift: Ignore",
+        "spec.settings.drift: unknown variant `Ignore`, expected `Repair` or `Report`",
+    ),
+    (
+        "serviceProxyName: 'a b'",
+        "spec.settings.serviceProxyName: \"a b\" is not 1 to 63",
+    ),
+];
+
+#[test]
+fn settings_that_make_no_sense_are_refused_with_field_and_range() {
+    for (text, message) in REFUSED {
+        let refused = refused(&config(text));
+        assert!(refused.starts_with(message), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn only_the_proxyconfig_named_default_is_read() {
+    let contents = read(
+        "ProxyConfig\napiVersion: proxy.portolan.dev/v1alpha1",
+        "name: edge",
+        "spec: {}\n",
+    );
+    assert!(refused(&contents).contains("the one ProxyConfig is named \"default\""));
+}
