@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::build::{GivenEndpoint, GivenNode, GivenService, GivenSlice};
 use portolan_plan::{NodeEntry, ServiceId, Settings};
-use portolan_planner::model::{Event, ObjectChange, ProxyConfig, SliceId};
+use portolan_planner::model::{ClusterModel, Event, ObjectChange, ProxyConfig, SliceId};
 use portolan_planner::{PlannedService, Planner, Update};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -227,6 +227,19 @@ proptest! {
         // Not even the values were replaced: S-12, S-188.
         for (id, planned) in planner.services() {
             prop_assert!(Arc::ptr_eq(planned, &before.0[id]));
+        }
+    }
+
+    #[test]
+    fn an_equal_object_is_not_even_planned_again(history in history()) {
+        let mut planner = Planner::default();
+        let mut model = ClusterModel::default();
+        for event in history {
+            model.apply(event.clone());
+            planner.apply([event]);
+        }
+        for event in present(&planner) {
+            prop_assert!(model.apply(event).is_empty());
         }
     }
 

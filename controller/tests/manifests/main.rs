@@ -1,0 +1,123 @@
+//! Reading manifests, whatever they are: no text can end the program, and damage stays where it is.
+// Panics are a fine way for a test to fail, in its own functions too.
+#![allow(clippy::unwrap_used)]
+
+use portolan_controller::manifests::{FileContents, Manifests, Severity};
+use portolan_planner::Planner;
+use proptest::prelude::*;
+
+const CLUSTER: &str = include_str!("../example/cluster.yaml");
+
+/// Reads a text and plans whatever is in it.
+fn plan(text: &str) -> (FileContents, Planner) {
+    let contents = FileContents::read("test", text);
+    let mut manifests = Manifests::default();
+    manifests.add(contents.clone());
+    let mut planner = Planner::default();
+    planner.apply(manifests.objects.values().map(|found| found.present()));
+    (contents, planner)
+}
+
+fn documents() -> Vec<&'static str> {
+    CLUSTER.split("---\n").collect()
+}
+
+#[test]
+fn the_example_is_read_without_a_problem() {
+    let (contents, planner) = plan(CLUSTER);
+    assert_eq!(contents.problems, []);
+    assert_eq!((contents.objects.len(), planner.services().len()), (9, 3));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        plan(&text);
+    }
+
+    #[test]
+    fn any_yaml_of_kubernetes_words_is_read_or_refused(
+        words in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "kind: ", "Service\n", "apiVersion: ", "v1\n", "metadata: ", "{name: a}\n", "spec:\n", "  ports:\n",
+                "  - port: ", "-1\n", "99999999999\n", "null\n", "[]\n", "{}\n", "items: ", "List\n", "---\n", "&a ",
+                "*a\n", "<<: ", "\"", "'", "- ", "  ", "clusterIP: ", "!!binary x\n", ".nan\n", "%YAML 9\n", "...\n", "\t",
+            ]),
+            0..30,
+        ),
+    ) {
+        plan(&words.concat());
+    }
+
+    #[test]
+    fn damage_to_one_document_leaves_the_others_alone(
+        place in any::<proptest::sample::Index>(),
+        broken in any::<proptest::sample::Index>(),
+        noise in "[\\PC\n]{1,12}",
+    ) {
+        let documents = documents();
+        let broken = broken.index(documents.len());
+        let mut texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
+        let places: Vec<_> = texts[broken].char_indices().map(|(offset, _)| offset).collect();
+        let place = places[place.index(places.len())];
+        // What ends a document is another kind of damage.
+        prop_assume!(!noise.contains("---") && !noise.contains("..."));
+        texts[broken].insert_str(place, &noise);
+        let (contents, _) = plan(&texts.join("---\n"));
+        for (index, document) in documents.iter().enumerate().filter(|(index, _)| *index != broken) {
+            for (_, found) in &FileContents::read("test", document).objects {
+                let there = contents.objects.iter().any(|(_, other)| other == found);
+                prop_assert!(there, "document {} is gone: {:?}", index + 1, contents.problems);
+            }
+        }
+    }
+
+    /// Every leaf of every object is replaced in turn by something that does not belong there.
+    #[test]
+    fn a_value_of_any_kind_anywhere_is_read_or_named(
+        leaf in any::<proptest::sample::Index>(),
+        value in proptest::sample::select(vec![
+            "null", "true", "-1", "0", "65536", "1e300", "\"\"", "\"/\"", "\"None\"", "\"fd00::1\"", "[]", "[[]]",
+            "{}", "{\"a\": 1}", "\"10.96.0.0/12\"", "9223372036854775807",
+        ]),
+    ) {
+        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(CLUSTER).unwrap();
+        let mut list = serde_json::Value::Array(documents);
+        let mut paths = Vec::new();
+        leaves(&list, String::new(), &mut paths);
+        let path = &paths[leaf.index(paths.len())];
+        *list.pointer_mut(path).unwrap() = serde_json::from_str(value).unwrap();
+        let texts = list.as_array().unwrap().iter().map(|document| document.to_string() + "\n");
+        let (contents, _) = plan(&texts.collect::<String>());
+        for problem in &contents.problems {
+            // Only a list that is none hides what was in it.
+            let hidden = problem.message.starts_with("items: not a list");
+            prop_assert!(problem.severity != Severity::Unreadable || hidden, "{}", problem);
+let names_a_field = problem.message.contains(':');
+            let no_object = problem.message.starts_with("not an object");
+            prop_assert!(names_a_field || no_object, "no field in: {}", problem);
+        }
+    }
+}
+
+/// The paths of everything that is neither a list nor a map, and of the lists and maps, too.
+fn leaves(value: &serde_json::Value, path: String, paths: &mut Vec<String>) {
+    let step = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+    match value {
+        serde_json::Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                leaves(item, step(&index.to_string()), paths);
+            }
+        }
+        serde_json::Value::Object(fields) => {
+            for (key, field) in fields {
+                leaves(field, step(key), paths);
+            }
+        }
+        _ => {}
+    }
+    // A whole document that is replaced is no object any more, which is another message.
+    if path.matches('/').count() > 1 {
+        paths.push(path);
+    }
+}
