@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,6 +13,7 @@ use crate::topology::Topology;
 use crate::topology::world::Node;
 use crate::waits::Waits;
 use crate::witness::{self, VirtualServer, VirtualServers};
+use crate::work_folder::WorkFolder;
 
 /// The programs under test and their folder.
 #[derive(Debug)]
@@ -368,33 +369,6 @@ fn difference(wanted: &VirtualServers, seen: &VirtualServers) -> String {
     let more = words.len().saturating_sub(4);
     words.truncate(4);
     format!("{}; {more} more differences", words.join("; "))
-}
-
-/// A folder that goes when it is dropped.
-#[derive(Debug)]
-struct WorkFolder {
-    path: PathBuf,
-}
-
-impl WorkFolder {
-    fn make() -> Result<Self> {
-        let name = format!("portolan-scenarios-{}", std::process::id());
-        // Short, because the path of a Unix socket has room for 107 bytes.
-        let path = [Path::new("/run"), &std::env::temp_dir()]
-            .into_iter()
-            .map(|parent| parent.join(&name))
-            .find(|path| std::fs::create_dir(path).is_ok())
-            .with_context(|| format!("make a folder {name} in /run or the temporary folder"))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for WorkFolder {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            crate::console::complain(&format!("{} was not removed: {error}", self.path.display()));
-        }
-    }
 }
 
 #[cfg(test)]

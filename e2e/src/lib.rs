@@ -25,3 +25,4 @@ pub mod topology;
 pub mod traffic;
 pub mod waits;
 pub mod witness;
+mod work_folder;
