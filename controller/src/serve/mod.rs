@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures::Stream;
 use portolan_proto::wire::plan_stream_server::{PlanStream, PlanStreamServer};
 use portolan_proto::{MAX_MESSAGE_BYTES, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -27,6 +27,8 @@ const QUEUE: usize = 2;
 #[derive(Debug, Clone)]
 struct Plans {
     store: Arc<Store>,
+    /// True once the server is about to end.
+    ending: watch::Receiver<bool>,
 }
 
 type Messages = Pin<Box<dyn Stream<Item = Result<wire::PlanMessage, Status>> + Send>>;
@@ -40,13 +42,15 @@ impl PlanStream for Plans {
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Messages>, Status> {
         let (queue, messages) = mpsc::channel(QUEUE);
-        let session = session::run(self.store.clone(), request.into_inner(), queue);
+        let ending = self.ending.clone();
+        let session = session::run(self.store.clone(), request.into_inner(), queue, ending);
         tokio::spawn(session);
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 
-/// Serves plans until `end` is done.
+/// Serves plans until `end` is done. Streams are then told to go elsewhere: they never end by
+/// themselves.
 ///
 /// # Errors
 /// What the transport says when it cannot go on.
@@ -55,7 +59,13 @@ pub async fn serve(
     store: Arc<Store>,
     end: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
-    let plans = PlanStreamServer::new(Plans { store }).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let (tell_streams, ending) = watch::channel(false);
+    let end = async move {
+        end.await;
+        tell_streams.send_replace(true);
+    };
+    let plans =
+        PlanStreamServer::new(Plans { store, ending }).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let server = tonic::transport::Server::builder().add_service(plans);
     match listener {
         Listener::Tcp(incoming) => server.serve_with_incoming_shutdown(incoming, end).await,

@@ -10,7 +10,7 @@ use portolan_plan::{EntryKey, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, item, wire};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
@@ -32,12 +32,23 @@ impl From<Status> for End {
     }
 }
 
-/// Serves one agent until it goes away or breaks the protocol.
+/// Serves one agent until it goes away, breaks the protocol, or this server ends.
 pub(super) async fn run(
     store: Arc<Store>,
-    mut answers: Streaming<wire::AgentMessage>,
+    answers: Streaming<wire::AgentMessage>,
     queue: Queue,
+    mut ending: watch::Receiver<bool>,
 ) {
+    tokio::select! {
+        () = serve(&store, answers, &queue) => {}
+        // An agent that does not read finds out when the connection ends.
+        _ = ending.wait_for(|ending| *ending) => drop(queue.try_send(Err(Status::unavailable(
+            "this controller is ending",
+        )))),
+    }
+}
+
+async fn serve(store: &Store, mut answers: Streaming<wire::AgentMessage>, queue: &Queue) {
     let hello = match answers.message().await {
         Ok(Some(wire::AgentMessage {
             message: Some(Answer::Hello(hello)),
@@ -51,7 +62,7 @@ pub(super) async fn run(
     };
     let node = hello.node.clone();
     info!(node, agent = hello.agent_version, "agent connected");
-    match follow(&store, &hello, &mut answers, &queue).await {
+    match follow(store, &hello, &mut answers, queue).await {
         Err(End::Refused(status)) => {
             warn!(node, reason = status.message(), "agent refused");
             drop(queue.send(Err(status)).await);

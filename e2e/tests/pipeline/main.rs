@@ -1,0 +1,175 @@
+//! The whole way in one process: manifests, controller, gRPC over a Unix socket, agents, and the
+//! model kernel, which refuses what the real one refuses.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod cluster;
+
+use portolan_reconcile::Op;
+
+use cluster::{Agent, Cluster, SLICE, settled};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_reaches_the_kernels_of_all_nodes() {
+    let cluster = Cluster::start();
+    let (a, b) = (
+        Agent::start(&cluster, "node-a"),
+        Agent::start(&cluster, "node-b"),
+    );
+    for agent in [&a, &b] {
+        settled(&cluster, agent).await;
+        assert_eq!(
+            agent.backends("TCP 10.96.0.10:80"),
+            ["10.244.1.5:8080", "10.244.2.5:8080"]
+        );
+        assert!(
+            agent.backends("TCP 10.96.0.99:80").is_empty(),
+            "S-21: nothing serves it"
+        );
+    }
+    // Only this node's own endpoints may need a masquerade on their way to themselves (S-74).
+    assert_eq!(
+        a.entries("PORTOLAN-HAIRPIN"),
+        ["10.244.1.5,tcp:8080,10.244.1.5"]
+    );
+    assert_eq!(
+        b.entries("PORTOLAN-HAIRPIN"),
+        ["10.244.2.5,tcp:8080,10.244.2.5"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_endpoint_more_costs_one_operation_on_each_node() {
+    let cluster = Cluster::start();
+    let agents = [
+        Agent::start(&cluster, "node-a"),
+        Agent::start(&cluster, "node-b"),
+    ];
+    for agent in &agents {
+        settled(&cluster, agent).await;
+        agent.forget();
+    }
+    let more = format!("{SLICE}- {{addresses: [10.244.2.7], nodeName: node-b}}\n");
+    cluster.write("slice.yaml", &more);
+    for agent in &agents {
+        agent
+            .wait("the new endpoint", |state| {
+                state.contains("10.244.2.7:8080")
+            })
+            .await;
+        settled(&cluster, agent).await;
+    }
+    // node-b has the new endpoint itself, and so a hairpin entry more.
+    let made = |agent: &Agent| {
+        agent
+            .log()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let added = "add 10.244.2.7:8080 (weight 1) to TCP 10.96.0.10:80";
+    assert_eq!(made(&agents[0]), [added]);
+    let hairpin = "add 10.244.2.7,tcp:8080,10.244.2.7 to set PORTOLAN-HAIRPIN";
+    assert_eq!(made(&agents[1]), [hairpin, added]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_controller_changes_nothing_that_is_right() {
+    let mut cluster = Cluster::start();
+    let agent = Agent::start(&cluster, "node-a");
+    settled(&cluster, &agent).await;
+    agent.forget();
+    cluster.restart().await;
+    cluster.write(
+        "web.yaml",
+        &cluster::WEB.replace("port: 80,", "port: 8000,"),
+    );
+    agent
+        .wait("the new port", |state| state.contains("10.96.0.10:8000"))
+        .await;
+    settled(&cluster, &agent).await;
+    let kept = |op: &Op| !op.to_string().contains("10.96.0.99");
+    assert!(agent.log().iter().all(kept), "{:?}", agent.log());
+    assert!(agent.backends("TCP 10.96.0.10:80").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_agent_writes_nothing_when_all_is_right() {
+    let cluster = Cluster::start();
+    let first = Agent::start(&cluster, "node-a");
+    settled(&cluster, &first).await;
+    first.forget();
+    let kernel = first.stop();
+    let second = Agent::start_with(&cluster, "node-a", kernel);
+    let applied = second.applied(1).await;
+    assert_eq!((applied.operations, applied.failed), (0, 0));
+    assert_eq!(second.log(), []);
+    assert_eq!(Some(applied.hash), cluster.hash("node-a"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_plan_nothing_is_written_and_without_a_controller_nothing_is_removed() {
+    let mut cluster = Cluster::start();
+    // S-183: no Node object of this name, so no plan.
+    let stranger = Agent::start(&cluster, "node-z");
+    let agent = Agent::start(&cluster, "node-a");
+    settled(&cluster, &agent).await;
+    assert_eq!(stranger.log(), []);
+    let before = agent.kernel.lock().state.clone();
+    agent.forget();
+    cluster.stop().await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(agent.log(), []);
+    assert_eq!(agent.kernel.lock().state, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_broken_object_stops_no_other() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(&cluster, "node-a");
+    settled(&cluster, &agent).await;
+    cluster.write("broken.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {clusterIP: 10.96.0.300, ports: [{port: 0}]}\n");
+    cluster.write(
+        "more.yaml",
+        &cluster::WEB
+            .replace("name: web", "name: more")
+            .replace("10.96.0.10", "10.96.0.11"),
+    );
+    cluster.write("more-slice.yaml", &SLICE.replace("web", "more"));
+    agent
+        .wait("the good Service", |state| state.contains("10.96.0.11:80"))
+        .await;
+    settled(&cluster, &agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(&cluster, "node-a");
+    settled(&cluster, &agent).await;
+    // A scheduler that the kernel does not have (S-104).
+    cluster.write(
+        "web.yaml",
+        &cluster::WEB.replace(
+            "namespace: shop}",
+            "namespace: shop, annotations: {proxy.portolan.dev/scheduler: absent}}",
+        ),
+    );
+    let failed = agent.applied_where(|applied| applied.failed > 0).await;
+    assert!(
+        failed.failures[0].starts_with("edit virtual server TCP 10.96.0.10:80 (absent)"),
+        "{failed:?}"
+    );
+    assert_eq!(
+        agent.backends("TCP 10.96.0.10:80").len(),
+        2,
+        "S-104: the old one stays"
+    );
+    cluster.write("web.yaml", cluster::WEB);
+    settled(&cluster, &agent).await;
+}
