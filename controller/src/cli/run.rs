@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
@@ -30,7 +31,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "ADDRESS", env = "PORTOLAN_LISTEN")]
     listen: String,
     /// Serve without TLS, on loopback or a Unix socket only.
-    #[arg(long, env = "PORTOLAN_INSECURE")]
+    #[arg(long, env = "PORTOLAN_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
     /// Write every node's plan into this folder, as NODE.json.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_PLANS_DIR")]

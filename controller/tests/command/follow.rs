@@ -130,6 +130,11 @@ fn changes_of_manifests_become_changes_of_plans() {
     let line = running.wait("planned");
     assert!(line.contains("Service shop/cart (gone)"), "{line}");
     assert_eq!(running.services(), ["till"]);
+
+    std::fs::remove_file(running.manifest("nodes.yaml")).unwrap();
+    let line = running.wait("planned");
+    assert!(line.contains("Node node-a (gone)"), "{line}");
+    assert!(!running.folder.path().join("plans/node-a.json").exists());
     running.end();
 }
 
@@ -274,4 +279,14 @@ fn no_plan_is_published_with_settings_that_cannot_be_read() {
     running.wait("planned");
     assert_eq!(&*running.plan().settings.scheduler, "lc");
     running.end();
+}
+
+/// Streams of agents do not end by themselves, and nobody waits for them.
+#[test]
+fn it_ends_while_somebody_is_connected() {
+    let running = Running::start(folder(&[("all.yaml", NODE)]));
+    running.wait("planned");
+    let connected = std::os::unix::net::UnixStream::connect(running.socket()).unwrap();
+    running.end();
+    drop(connected);
 }

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use portolan_controller::manifests::{FileContents, Manifests, Severity};
+use portolan_controller::output::plan_document;
+use portolan_controller::store::Store;
+use portolan_plan::PlanDocument;
 use portolan_planner::Planner;
 use proptest::prelude::*;
 
@@ -27,6 +30,25 @@ fn the_example_is_read_without_a_problem() {
     let (contents, planner) = plan(CLUSTER);
     assert_eq!(contents.problems, []);
     assert_eq!((contents.objects.len(), planner.services().len()), (9, 3));
+}
+
+#[test]
+fn the_printed_hash_is_the_one_that_is_streamed() {
+    let manifests = FileContents::read("test", CLUSTER);
+    let mut planner = Planner::default();
+    let store = Store::default();
+    for (_, found) in &manifests.objects {
+        store.publish(planner.apply([found.present()]));
+    }
+    for name in ["node-a", "node-b"] {
+        let streamed = store.plan(name).unwrap();
+        let printed = plan_document(&planner, name).unwrap();
+        assert_eq!(printed.hash, streamed.hash().to_string());
+        assert_eq!(
+            PlanDocument::from_plan(&streamed, printed.warnings.clone()),
+            Some(printed)
+        );
+    }
 }
 
 proptest! {
