@@ -30,6 +30,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "cluster/services.yaml",
     "cluster/endpointslices.yaml",
     "tables/packet-path.yaml",
+    "tables/refusals.yaml",
 ];
 
 /// The manifests of the lab's cluster.
@@ -40,6 +41,8 @@ pub const CLUSTER: [&str; 3] = [
 ];
 /// What clients must meet in that cluster.
 pub const PACKET_PATH: &str = "tables/packet-path.yaml";
+/// What programs say when a node or an address is not as they need it.
+pub const REFUSALS: &str = "tables/refusals.yaml";
 
 impl Files {
     /// From a folder, or built in.

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -158,6 +159,26 @@ impl Program {
         })
     }
 
+    /// Runs it as somebody without privileges, or without any tool in its search path, until it
+    /// ends, and gives back how it ended.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub fn try_deprived(self, args: &[&str], of: Deprived) -> Result<Ended> {
+        let mut command = self.command(args)?;
+        match of {
+            Deprived::Privileges => drop(command.uid(NOBODY).gid(NOBODY)),
+            Deprived::Tools => drop(command.env("PATH", "/nonexistent")),
+        }
+        let line = self.line(args);
+        let output = command.output().with_context(|| format!("start {line}"))?;
+        Ok(Ended {
+            status: output.status,
+            output: String::from_utf8_lossy(&output.stdout).into_owned(),
+            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
     /// Starts it in the calling thread's network namespace and leaves it running; everything it
     /// prints goes to `log`.
     ///
@@ -179,6 +200,18 @@ impl Program {
         args.iter()
             .fold(self.name().to_owned(), |line, arg| line + " " + arg)
     }
+}
+
+/// The user that owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// What a program is started without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deprived {
+    /// Root's privileges.
+    Privileges,
+    /// The tools it runs.
+    Tools,
 }
 
 /// How a program ended and what it printed.

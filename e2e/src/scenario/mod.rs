@@ -2,6 +2,7 @@
 
 mod ipvs_rate;
 mod packet_path;
+mod refusals;
 mod restarts;
 mod topology;
 
@@ -40,6 +41,7 @@ pub struct Scenario {
 /// All scenarios, in the order of `run --all`.
 pub const ALL: &[Scenario] = &[
     topology::SCENARIO,
+    refusals::SCENARIO,
     packet_path::SCENARIO,
     restarts::SCENARIO,
     ipvs_rate::SCENARIO,

@@ -1,5 +1,7 @@
 //! What the kernel is given for a small plan, as people read it; and rules under other settings.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use std::net::IpAddr;
 
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};

@@ -1,5 +1,7 @@
 //! Laws of reconciling, against a kernel that refuses what the real one refuses.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use std::net::IpAddr;
 
 use portolan_plan::{

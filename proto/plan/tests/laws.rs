@@ -1,5 +1,7 @@
 //! Laws of plans: keys, hashes, staged changes, and the document.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

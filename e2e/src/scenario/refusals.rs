@@ -1,0 +1,249 @@
+//! What programs say, and how they end, on a node that is not as they need it.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::{Checks, Scenario, Stage};
+use crate::files::REFUSALS;
+use crate::program::{Deprived, Ended, Program};
+use crate::work_folder::WorkFolder;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "refusals",
+    shows: "a node without IPVS, privileges or tools, a taken address, a controller that is away",
+    run,
+};
+
+/// What the kernel runs when it wants a module.
+const LOADER: &str = "/proc/sys/kernel/modprobe";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    exit: i32,
+    says: String,
+}
+
+type Table = BTreeMap<String, Expected>;
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let table: Table = serde_saphyr::from_str(&stage.files.text(REFUSALS)?)
+        .with_context(|| format!("read {REFUSALS}"))?;
+    let folder = WorkFolder::make()?;
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(&folder.path, open).context("open the folder of this run")?;
+    let state = folder.path.join("state");
+    let state = state.to_str().context("a folder with a plain name")?;
+    let socket = format!("unix:{}", folder.path.join("controller.sock").display());
+    let agent = agent_arguments(&socket, state);
+    let ended: [(&str, Result<Ended>); 5] = [
+        (
+            "no-ipvs",
+            without_ipvs(stage, || Program::Agent.try_with_input(&agent, "")),
+        ),
+        (
+            "no-privileges",
+            Program::Agent.try_deprived(&agent, Deprived::Privileges),
+        ),
+        (
+            "no-tools",
+            Program::Agent.try_deprived(&agent, Deprived::Tools),
+        ),
+        ("port-taken", port_taken(&folder.path)),
+        ("socket-taken", socket_taken(&folder.path)),
+    ];
+    ensure!(
+        ended.len() == table.len(),
+        "{REFUSALS} has {} rows",
+        table.len()
+    );
+    for (name, ended) in ended {
+        checks.check(
+            name,
+            ended.and_then(|ended| judge(&table, name, &ended, &folder.path)),
+        );
+    }
+    controller_away(stage, checks, &agent, &folder.path)
+}
+
+fn agent_arguments<'a>(controller: &'a str, state: &'a str) -> [&'a str; 8] {
+    [
+        "run",
+        "--node",
+        "node-a",
+        "--controller",
+        controller,
+        "--insecure",
+        "--state-dir",
+        state,
+    ]
+}
+
+fn judge(table: &Table, name: &str, ended: &Ended, folder: &Path) -> Result<()> {
+    let expected = table
+        .get(name)
+        .with_context(|| format!("{REFUSALS} has no row {name}"))?;
+    let said = ended
+        .errors
+        .replace(&folder.display().to_string(), "{folder}");
+    let said = said.trim_end();
+    ensure!(
+        ended.status.code() == Some(expected.exit) && said == expected.says.trim_end(),
+        "ended with {} and said\n{said}\ninstead of code {} and\n{}",
+        ended.status,
+        expected.exit,
+        expected.says.trim_end()
+    );
+    ensure!(ended.output.is_empty(), "printed {:?}", ended.output);
+    Ok(())
+}
+
+/// Does something while the kernel has no IPVS and cannot load it.
+fn without_ipvs(stage: &Stage, act: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
+    let gone = || -> Result<Option<()>> {
+        let modules = std::fs::read_to_string("/proc/modules").context("read /proc/modules")?;
+        let names: Vec<_> = modules
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        let ours: Vec<_> = names
+            .into_iter()
+            .filter(|name| name.starts_with("ip_vs"))
+            .collect();
+        // Schedulers and helpers use ip_vs itself, so it goes last. One still in use by a
+        // namespace that is just going away goes at the next try.
+        for name in ours
+            .iter()
+            .filter(|name| **name != "ip_vs")
+            .chain(ours.iter())
+        {
+            drop(Program::Modprobe.run(&["-r", name]));
+        }
+        Ok((!Path::new("/proc/net/ip_vs").exists()).then_some(()))
+    };
+    let missing =
+        || "it is in use; this scenario needs a machine for itself, the lab's guest".into();
+    let (limit, every) = (Duration::from_secs(5), Duration::from_millis(200));
+    stage
+        .waits
+        .until("ip_vs to be unloaded", limit, every, gone, missing)?;
+    // Only IPVS is to be missing: listing sets loads what they need.
+    Program::Ipset.run(&["list", "-n"])?;
+    let loader = Loader::take_away()?;
+    let result = act();
+    drop(loader);
+    result
+}
+
+/// The kernel's module loader, put back when this is dropped.
+struct Loader {
+    before: String,
+}
+
+impl Loader {
+    fn take_away() -> Result<Self> {
+        let before = std::fs::read_to_string(LOADER).with_context(|| format!("read {LOADER}"))?;
+        std::fs::write(LOADER, "/nonexistent").with_context(|| format!("write {LOADER}"))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // Nothing can be done here about a kernel that takes no path it gave before; the next
+        // scenario will name what it misses.
+        drop(std::fs::write(LOADER, self.before.trim_end()));
+    }
+}
+
+fn port_taken(folder: &Path) -> Result<Ended> {
+    let taken = TcpListener::bind("127.0.0.1:0").context("take a port")?;
+    let address = taken.local_addr()?.to_string();
+    let mut ended = controller(folder, &address)?;
+    ended.errors = ended.errors.replace(&address, "{address}");
+    Ok(ended)
+}
+
+fn socket_taken(folder: &Path) -> Result<Ended> {
+    let path = folder.join("taken.sock");
+    let _taken = UnixListener::bind(&path).context("take a socket")?;
+    controller(folder, &format!("unix:{}", path.display()))
+}
+
+fn controller(folder: &Path, listen: &str) -> Result<Ended> {
+    let manifests = folder.display().to_string();
+    let arguments = [
+        "run",
+        "--manifests",
+        &manifests,
+        "--listen",
+        listen,
+        "--insecure",
+    ];
+    Program::Controller.try_with_input(&arguments, "")
+}
+
+/// S-183: an agent without a controller says so, waits, and writes nothing.
+fn controller_away(
+    stage: &Stage,
+    checks: &mut Checks,
+    arguments: &[&str],
+    folder: &Path,
+) -> Result<()> {
+    let path = folder.join("agent.log");
+    let log = std::fs::File::create(&path).context("create the agent's log")?;
+    let mut agent = Program::Agent.start(arguments, &log)?;
+    let said = || std::fs::read_to_string(&path).context("read the agent's log");
+    let complaints = |text: &str| {
+        text.lines()
+            .filter(|line| line.contains("no controller;"))
+            .count()
+    };
+    let (limit, every) = (Duration::from_secs(10), Duration::from_millis(50));
+    let waited = stage.waits.until(
+        "the agent to look for its controller more than once",
+        limit,
+        every,
+        || Ok((complaints(&said()?) >= 3).then_some(())),
+        || said().unwrap_or_default(),
+    );
+    checks.check(
+        "an agent without a controller says so and tries again",
+        waited,
+    );
+    let running = agent
+        .ended()?
+        .map_or(Ok(()), |status| Err(anyhow::anyhow!("it ended: {status}")));
+    checks.check("and does not end", running);
+    agent.ask_to_end()?;
+    let ended = stage.waits.until(
+        "the agent to end",
+        limit,
+        every,
+        || agent.ended(),
+        said_nothing,
+    )?;
+    let status = ended
+        .success()
+        .then_some(())
+        .with_context(|| format!("it ended with {ended}"));
+    checks.check("until it is asked to, with code 0 (S-199)", status);
+    let servers = Program::Ipvsadm.run(&["-Sn"])?;
+    let nothing = servers.trim().is_empty();
+    let nothing = nothing
+        .then_some(())
+        .with_context(|| format!("ipvsadm shows {servers}"));
+    checks.check("and wrote nothing without a plan (S-183)", nothing);
+    Ok(())
+}
+
+fn said_nothing() -> String {
+    "it goes on".to_owned()
+}
