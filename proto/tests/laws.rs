@@ -22,6 +22,7 @@ proptest! {
         prop_assert_eq!(encode_entry(&decode_entry(&key, &bytes).unwrap()), bytes);
     }
 
+    /// I-3.
     #[test]
     fn no_bytes_make_the_decoder_panic(
         (key, _) in strategies::entry(),

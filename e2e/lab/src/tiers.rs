@@ -126,6 +126,7 @@ pub const TIERS: &[Tier] = &[
             Work::Test(&[
                 "--package=portolan-e2e",
                 "--test=dependencies",
+                "--test=invariants",
                 "--test=licences",
             ]),
             Work::Test(&["--package=portolan-e2e", "--test=pipeline"]),

@@ -115,7 +115,7 @@ async fn a_restarted_agent_writes_nothing_when_all_is_right() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_plan_nothing_is_written_and_without_a_controller_nothing_is_removed() {
     let mut cluster = Cluster::start();
-    // S-183: no Node object of this name, so no plan.
+    // I-4, I-8, S-183: no Node object of this name, so no plan.
     let stranger = Agent::start(&cluster, "node-z");
     let agent = Agent::start(&cluster, "node-a");
     settled(&cluster, &agent).await;

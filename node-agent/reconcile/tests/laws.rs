@@ -146,6 +146,7 @@ fn agrees(state: &Observed, desired: &Desired) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
+    /// I-5, I-4: also that nothing is written when nothing differs.
     #[test]
     fn from_any_state_to_any_other_nothing_is_refused_and_a_second_pass_is_empty(
         first in strategies::entries(),
@@ -160,6 +161,7 @@ proptest! {
         prop_assert_eq!(pass(&mut kernel, &second, &mut owned, |_| {}), 0);
     }
 
+    /// I-5.
     #[test]
     fn an_interrupted_pass_is_finished_by_the_next(
         first in strategies::entries(),
@@ -179,7 +181,7 @@ proptest! {
         agrees(&kernel.state, &second);
     }
 
-    /// S-186: add new before deleting old.
+    /// I-6, S-186: add new before deleting old.
     #[test]
     fn a_virtual_server_with_endpoints_before_and_after_is_never_empty_in_between(
         first in strategies::entries(),
@@ -201,7 +203,7 @@ proptest! {
         });
     }
 
-    /// A packet for a frontend must find its virtual server, with its backends, from the moment
+    /// I-6: a packet for a frontend must find its virtual server, with its backends, from the moment
     /// the rules let it through; and a routed address refuses other ports from the moment it is
     /// routed.
     #[test]
@@ -235,6 +237,7 @@ proptest! {
         pass(&mut kernel, &second, &mut owned, sound);
     }
 
+    /// I-7.
     #[test]
     fn cleanup_leaves_only_what_was_there_before(entries in strategies::entries()) {
         let desired = desired(entries);

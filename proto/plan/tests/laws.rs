@@ -112,6 +112,7 @@ proptest! {
         prop_assert_eq!(changed, plan(&new));
     }
 
+    /// I-2.
     #[test]
     fn changes_that_lead_elsewhere_than_announced_change_nothing(
         start in strategies::entries(),

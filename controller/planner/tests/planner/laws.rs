@@ -198,6 +198,7 @@ proptest! {
         prop_assert_eq!(plans(&planner), copy);
     }
 
+    /// I-1.
     #[test]
     fn the_order_in_which_objects_come_does_not_matter(history in history(), seed in any::<u64>()) {
         let mut planner = Planner::default();

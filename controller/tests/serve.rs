@@ -1,0 +1,313 @@
+//! The stream as an agent sees it, message by message, over a real socket.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_controller::engine::Engine;
+use portolan_controller::serve::{Listen, serve};
+use portolan_controller::store::Store;
+use portolan_plan::{EntryHash, EntryKey, PlanHash};
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::wire::plan_stream_client::PlanStreamClient;
+use portolan_proto::{WIRE_VERSION, wire};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use tonic::{Status, Streaming};
+
+/// Longer than anything takes; a wait that ends here is a failure.
+const LIMIT: Duration = Duration::from_secs(20);
+
+const NODE: &str = "apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
+";
+
+fn service(number: usize) -> String {
+    let (high, low) = (number / 250, number % 250 + 1);
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{number}, namespace: shop}}\nspec: {{clusterIP: 10.96.{high}.{low}, clusterIPs: [10.96.{high}.{low}], ipFamilies: [IPv4], ports: [{{port: 80, protocol: TCP}}]}}\n"
+    )
+}
+
+/// A controller on a folder of manifests that is looked at when the test says so.
+struct Controller {
+    folder: TempDir,
+    engine: Engine,
+    store: Arc<Store>,
+    address: String,
+}
+
+impl Controller {
+    async fn start(services: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let manifests = folder.path().join("manifests");
+        std::fs::create_dir(&manifests).unwrap();
+        let store = Arc::new(Store::default());
+        let listen: Listen = "127.0.0.1:0".parse().unwrap();
+        let (listener, listen) = listen.open_insecure().await.unwrap();
+        tokio::spawn(serve(listener, store.clone(), std::future::pending()));
+        let engine = Engine::new(manifests, None, store.clone());
+        let address = format!("http://{listen}");
+        let mut controller = Self {
+            folder,
+            engine,
+            store,
+            address,
+        };
+        controller.publish(NODE, services);
+        controller
+    }
+
+    fn manifests(&self) -> std::path::PathBuf {
+        self.folder.path().join("manifests")
+    }
+
+    /// Puts a node and so many Services into the folder, and looks until they are published.
+    fn publish(&mut self, node: &str, services: usize) {
+        let mut text = node.to_owned();
+        for number in 0..services {
+            write!(text, "{}", service(number)).unwrap();
+        }
+        replace(&self.manifests().join("cluster.yaml"), &text);
+        let before = *self.store.changes().borrow();
+        let started = std::time::Instant::now();
+        while *self.store.changes().borrow() == before {
+            assert!(started.elapsed() < LIMIT, "nothing was published");
+            self.engine.look();
+        }
+    }
+}
+
+fn replace(path: &Path, text: &str) {
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, text).unwrap();
+    std::fs::rename(fresh, path).unwrap();
+}
+
+/// An agent that says only what the test tells it to.
+struct Agent {
+    answers: mpsc::Sender<wire::AgentMessage>,
+    messages: Streaming<wire::PlanMessage>,
+}
+
+/// A batch as it arrived.
+#[derive(Debug, Default)]
+struct Batch {
+    number: u64,
+    snapshot: bool,
+    upserts: Vec<(String, Vec<u8>)>,
+    removals: Vec<String>,
+    hash: PlanHash,
+}
+
+impl Agent {
+    async fn connect(controller: &Controller, node: &str, version: u32) -> Self {
+        let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
+        let mut client = PlanStreamClient::new(endpoint.connect().await.unwrap());
+        let (answers, outgoing) = mpsc::channel(4);
+        let hello = wire::Hello {
+            node: node.into(),
+            wire_version: version,
+            agent_version: "test".into(),
+            plan_hash: Vec::new(),
+        };
+        answers.send(message(Answer::Hello(hello))).await.unwrap();
+        let messages = client
+            .watch(ReceiverStream::new(outgoing))
+            .await
+            .unwrap()
+            .into_inner();
+        Self { answers, messages }
+    }
+
+    async fn message(&mut self) -> Result<Message, Status> {
+        let message = tokio::time::timeout(LIMIT, self.messages.message())
+            .await
+            .expect("a message");
+        Ok(message?
+            .expect("a stream that goes on")
+            .message
+            .expect("content"))
+    }
+
+    async fn batch(&mut self) -> Batch {
+        let mut batch = Batch::default();
+        loop {
+            match self.message().await.unwrap() {
+                Message::Begin(begin) => {
+                    batch = Batch {
+                        number: begin.batch,
+                        snapshot: begin.snapshot,
+                        ..batch
+                    };
+                }
+                Message::Items(items) => {
+                    for item in items.items {
+                        match item.item.unwrap() {
+                            wire::item::Item::Upsert(upsert) => {
+                                batch.upserts.push((upsert.key, upsert.value.to_vec()));
+                            }
+                            wire::item::Item::Remove(key) => batch.removals.push(key),
+                        }
+                    }
+                }
+                Message::Commit(commit) => {
+                    assert_eq!(commit.batch, batch.number);
+                    batch.hash = PlanHash::from_bytes(&commit.plan_hash).unwrap();
+                    return batch;
+                }
+            }
+        }
+    }
+
+    async fn ack(&self, batch: u64, refused: bool) {
+        let ack = wire::Ack {
+            batch,
+            refused,
+            ..wire::Ack::default()
+        };
+        self.answers.send(message(Answer::Ack(ack))).await.unwrap();
+    }
+
+    /// Why the stream ended.
+    async fn end(&mut self) -> Status {
+        loop {
+            if let Err(status) = self.message().await {
+                return status;
+            }
+        }
+    }
+}
+
+fn message(answer: Answer) -> wire::AgentMessage {
+    wire::AgentMessage {
+        message: Some(answer),
+    }
+}
+
+fn sum(batch: &Batch) -> PlanHash {
+    batch
+        .upserts
+        .iter()
+        .fold(PlanHash::default(), |sum, (key, bytes)| {
+            sum.with(EntryHash::of(&EntryKey::from_peer(key), bytes))
+        })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_adds_up_to_its_hash_and_a_delta_is_what_changed() {
+    let mut controller = Controller::start(3).await;
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = agent.batch().await;
+    assert!(first.snapshot && first.removals.is_empty());
+    // The node, and for each Service its head and its list.
+    assert_eq!(first.upserts.len(), 7);
+    assert_eq!(sum(&first), first.hash);
+    agent.ack(first.number, false).await;
+    controller.publish(NODE, 2);
+    let second = agent.batch().await;
+    assert!(!second.snapshot && second.upserts.is_empty(), "{second:?}");
+    assert_eq!(
+        second.removals,
+        ["head/shop/s2", "list/shop/s2//IPv4/cluster"]
+    );
+}
+
+/// I-2: the agent asks for the whole plan when a batch did not lead to the announced one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_delta_is_followed_by_the_whole_plan() {
+    let mut controller = Controller::start(2).await;
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = agent.batch().await;
+    agent.ack(first.number, false).await;
+    controller.publish(NODE, 3);
+    let delta = agent.batch().await;
+    assert!(!delta.snapshot);
+    agent.ack(delta.number, true).await;
+    let whole = agent.batch().await;
+    assert!(whole.snapshot);
+    assert_eq!((sum(&whole), whole.hash), (delta.hash, delta.hash));
+    // The same bytes would be refused for ever.
+    agent.ack(whole.number, true).await;
+    assert_eq!(agent.end().await.code(), tonic::Code::DataLoss);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_while_a_batch_is_in_flight_comes_in_one_batch_after_it() {
+    let mut controller = Controller::start(1).await;
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = agent.batch().await;
+    for services in [2, 3, 4] {
+        controller.publish(NODE, services);
+    }
+    agent.ack(first.number, false).await;
+    let second = agent.batch().await;
+    let keys: Vec<_> = second.upserts.iter().map(|(key, _)| key.as_str()).collect();
+    let heads: Vec<_> = keys.iter().filter(|key| key.starts_with("head/")).collect();
+    assert_eq!(heads, [&"head/shop/s1", &"head/shop/s2", &"head/shop/s3"]);
+}
+
+/// I-9: an agent that does not read costs a little memory, and nobody else's time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_does_not_read_holds_nobody_up() {
+    let mut controller = Controller::start(4_000).await;
+    let stalled = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    for services in [4_001, 4_002] {
+        controller.publish(NODE, services);
+        let mut other = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+        assert_eq!(other.batch().await.upserts.len(), 1 + 2 * services);
+    }
+    drop(stalled);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_whose_node_is_not_there_waits_for_it() {
+    let mut controller = Controller::start(1).await;
+    let mut agent = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
+    let both = format!(
+        "{NODE}---\n{}",
+        NODE.replace("node-a", "node-b").replace(".11", ".12")
+    );
+    controller.publish(&both, 1);
+    assert_eq!(agent.batch().await.upserts.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_break_the_protocol_are_told_how() {
+    let controller = Controller::start(1).await;
+    let mut newer = Agent::connect(&controller, "node-a", WIRE_VERSION + 1).await;
+    let status = newer.end().await;
+    assert_eq!(
+        status.message(),
+        "this controller speaks wire version 1, the agent 2; bring both to releases that belong \
+         together"
+    );
+    let mut hasty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = hasty.batch().await;
+    hasty.ack(first.number + 1, false).await;
+    assert_eq!(
+        hasty.end().await.message(),
+        "an answer to batch 1 was expected"
+    );
+    let mut chatty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = chatty.batch().await;
+    chatty.ack(first.number, false).await;
+    chatty.ack(first.number, false).await;
+    assert_eq!(
+        chatty.end().await.message(),
+        "an answer came without a batch to answer"
+    );
+}

@@ -1,0 +1,183 @@
+//! Documents to plans.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::document::{
+    DocumentError, FamilyCounts, ListDocument, PlanDocument, ServiceDocument, VERSION,
+};
+use crate::{
+    Backend, BackendList, Entry, EntryHash, EntryKey, Family, Frontend, Head, HeadPort, ListChoice,
+    ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, NodePlan, Scope, ScopeKind,
+    ServiceId,
+};
+
+impl PlanDocument {
+    /// The plan this document tells. Its entries have no hash of their own; the plan's hash is
+    /// for the reader to compare.
+    ///
+    /// # Errors
+    /// [`DocumentError`] names the field that makes no sense.
+    pub fn into_plan(self) -> Result<NodePlan, DocumentError> {
+        if self.version != VERSION {
+            return Err(DocumentError::Version {
+                found: self.version,
+            });
+        }
+        if self.hash.len() != 32 || !self.hash.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(DocumentError::Hash { text: self.hash });
+        }
+        let node = NodeEntry {
+            name: self.node,
+            zone: self.zone,
+            addresses: self.node_addresses,
+            pod_cidrs: self.pod_cidrs,
+            service_cidrs: self.service_cidrs,
+            eligible: self.eligible,
+            settings: self.settings,
+        };
+        let mut entries = BTreeMap::new();
+        for document in self.services {
+            read_service(document, &node, &mut entries)?;
+        }
+        // The document does not say whose endpoint a local one is, and the kernel does not ask:
+        // all of them stand under a Service without a name.
+        let endpoints = self
+            .local_endpoints
+            .into_iter()
+            .map(|e| LocalEndpoint {
+                address: e.address,
+                protocol: e.protocol,
+                port: e.port,
+            })
+            .collect();
+        let nameless = EntryKey::Local(ServiceId::new("", ""));
+        entries.insert(
+            nameless,
+            Entry::Local(Arc::new(Local {
+                endpoints,
+                health: None,
+            })),
+        );
+        for check in self.health_checks {
+            let FamilyCounts { ipv4, ipv6 } = check.local_endpoints;
+            let health = Some(LocalHealth {
+                port: check.port,
+                ipv4,
+                ipv6,
+            });
+            let key = EntryKey::Local(ServiceId::new(check.namespace, check.name));
+            entries.insert(
+                key,
+                Entry::Local(Arc::new(Local {
+                    endpoints: Vec::new(),
+                    health,
+                })),
+            );
+        }
+        entries.insert(EntryKey::Node, Entry::Node(Arc::new(node)));
+        let unhashed = |(key, entry)| (key, EntryHash::default(), entry);
+        Ok(NodePlan::from_entries(entries.into_iter().map(unhashed)))
+    }
+}
+
+fn read_service(
+    document: ServiceDocument,
+    node: &NodeEntry,
+    entries: &mut BTreeMap<EntryKey, Entry>,
+) -> Result<(), DocumentError> {
+    let id = ServiceId::new(document.namespace, document.name);
+    let mut head = Head {
+        boot_critical: document.boot_critical,
+        drain_seconds: document.drain_seconds,
+        ..Head::default()
+    };
+    for port in document.ports {
+        head.scheduler = Some(port.scheduler);
+        let zero = |place: &str| DocumentError::PortZero {
+            place: format!("services: {id}: port {:?}: {place}", port.name),
+        };
+        if port.frontends.iter().any(|frontend| frontend.port == 0) {
+            return Err(zero("frontends"));
+        }
+        let mut read = |list: ListDocument| {
+            if list.endpoints.iter().any(|endpoint| endpoint.port == 0) {
+                return Err(zero("endpoints"));
+            }
+            read_list(list, &id, &port.name, node, entries)
+        };
+        let internal = read(port.internal)?;
+        let external = port.external.map(read).transpose()?;
+        head.ports.push(HeadPort {
+            protocol: port.protocol,
+            frontends: port
+                .frontends
+                .iter()
+                .map(|f| Frontend {
+                    kind: f.kind,
+                    address: f.address,
+                    port: f.port,
+                })
+                .collect(),
+            internal,
+            external,
+            affinity_seconds: port.affinity_seconds,
+            source_ranges: port.source_ranges,
+            name: port.name,
+        });
+    }
+    entries.insert(EntryKey::Head(id), Entry::Head(Arc::new(head)));
+    Ok(())
+}
+
+fn read_list(
+    list: ListDocument,
+    service: &ServiceId,
+    port: &Arc<str>,
+    node: &NodeEntry,
+    entries: &mut BTreeMap<EntryKey, Entry>,
+) -> Result<ListUse, DocumentError> {
+    let kinds = [ScopeKind::Cluster, ScopeKind::Zone, ScopeKind::Node];
+    let named = list.scope.parse::<Scope>().ok();
+    let kind = kinds
+        .into_iter()
+        .find(|kind| Some(node.complete(*kind)) == named);
+    let (Some(scope), Some(kind)) = (named, kind) else {
+        let (service, port) = (service.clone(), port.clone());
+        return Err(DocumentError::Scope {
+            service,
+            port,
+            text: list.scope,
+        });
+    };
+    for family in Family::BOTH {
+        let backends: BackendList = list
+            .endpoints
+            .iter()
+            .filter(|endpoint| Family::of(endpoint.address) == family)
+            .map(|e| Backend {
+                address: e.address,
+                port: e.port,
+                weight: e.weight,
+            })
+            .collect();
+        let (service, port, scope) = (service.clone(), port.clone(), scope.clone());
+        let key = EntryKey::List(ListKey {
+            service,
+            port,
+            family,
+            scope,
+        });
+        entries.insert(key, Entry::List(Arc::new(backends)));
+    }
+    let choice = ListChoice {
+        scope: kind,
+        outsiders: list.outsiders,
+    };
+    Ok(ListUse {
+        policy: list.policy,
+        ipv4: choice,
+        ipv6: choice,
+        when_empty: list.when_empty,
+    })
+}
