@@ -1,4 +1,4 @@
-//! The lab as it stands: namespaces with their cables, from [`world`] and [`links`]. Dropping the
+//! The lab as it stands: namespaces with their cables, from [`world`] and `links`. Dropping the
 //! [`Topology`] removes it. One stands at a time on a machine; a lock file makes others wait.
 
 mod links;

@@ -1,7 +1,7 @@
 //! From a plan to the desired kernel state, and from an observed state to ordered operations:
 //! pure.
 //!
-//! `Desired` says what the kernel should hold, `Observed` what it holds, and [`diff`] lists the
+//! `Desired` says what the kernel should hold, `Observed` what it holds, and [`diff()`] lists the
 //! operations between them in phases whose order keeps traffic flowing. Nothing here opens a
 //! socket or asks a clock; [`ModelKernel`] answers operations as the real kernel would, for tests.
 #![forbid(unsafe_code)]

@@ -21,7 +21,7 @@ pub(super) struct Run {
     /// This node's name, as the Node object has it; lower-cased and trimmed.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: String,
-    /// The controller: IP:PORT, [IPv6]:PORT or unix:PATH.
+    /// The controller: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
     #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
     controller: Address,
     /// Speak to the controller without TLS. Whoever answers at its address decides what this node
