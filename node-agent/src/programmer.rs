@@ -46,7 +46,10 @@ pub struct Programmer<K> {
     kernel: K,
     slot: Arc<PlanSlot>,
     record: Record,
-    owned: Option<BTreeSet<portolan_reconcile::VirtualServerKey>>,
+    /// What may be touched; `None` until there was a first plan and there is no record.
+    owned: Option<Owned>,
+    /// Whether the record on disk is behind `owned`.
+    unrecorded: bool,
     shadow: Option<Observed>,
     applied: watch::Sender<Applied>,
 }
@@ -63,11 +66,16 @@ impl<K: Kernel> Programmer<K> {
             warn!(%problem, "going on without the record: service ranges decide what is ours");
             None
         });
+        let owned = owned.map(|recorded| Owned {
+            recorded,
+            ..Owned::default()
+        });
         Self {
             kernel,
             slot,
             record,
             owned,
+            unrecorded: false,
             shadow: None,
             applied,
         }
@@ -77,100 +85,96 @@ impl<K: Kernel> Programmer<K> {
     pub fn run(mut self) {
         let mut wait = Duration::MAX;
         let mut back_off = FIRST_BACK_OFF;
+        let mut failed = false;
         loop {
-            let woken = self.slot.wait(wait);
-            let verify = match woken {
+            let why = match self.slot.wait(wait) {
                 Woken::Stopped => return,
-                Woken::TimedOut => true,
-                Woken::Changed => false,
+                Woken::Changed => Why::Changed,
+                Woken::TimedOut if failed => Why::Failed,
+                Woken::TimedOut => Why::Due,
             };
-            if verify {
+            if why != Why::Changed {
                 self.shadow = None;
             }
-            let (failed, period) = self.pass(verify);
+            let pass = self.pass(why);
+            failed = pass.failed;
             if failed {
                 self.shadow = None;
                 wait = back_off;
                 back_off = (back_off * 2).min(LONGEST_BACK_OFF);
             } else {
-                wait = period;
+                wait = pass.period;
                 back_off = FIRST_BACK_OFF;
             }
         }
     }
 
-    /// Makes the kernel equal to the plan; true when something failed, and when to look again.
-    fn pass(&mut self, verify: bool) -> (bool, Duration) {
+    /// Makes the kernel equal to the plan, and tells what came of it.
+    fn pass(&mut self, why: Why) -> Pass {
         let started = Instant::now();
-        let slot = self.slot.clone();
-        let (generation, read) = slot.take(|plan| self.read(plan));
-        let (hash, period, outcome) = match read {
-            // Nothing is written before a first complete plan (S-183).
-            None => return (false, Duration::MAX),
-            Some(Err(error)) => (None, FIRST_BACK_OFF, Outcome::failed(&error)),
-            Some(Ok((hash, period, desired))) => (Some(hash), period, self.write(&desired)),
-        };
+        let ground = self.slot.peek(Ground::of);
+        let period = ground
+            .as_ref()
+            .map_or(Duration::MAX, |ground| ground.period);
+        let looked = ground.as_ref().map_or(Ok(()), |ground| self.look(ground));
+        let nothing = HostNetwork::default();
+        let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
+        let (generation, wanted) = self
+            .slot
+            .take(|plan| Desired::new(plan, host).map(|desired| (plan.usable_hash(), desired)));
+        // Nothing is written before a first complete plan (S-183).
+        if generation == 0 {
+            return Pass {
+                failed: false,
+                period,
+            };
+        }
         let before = self.applied.borrow().hash;
+        let (hash, outcome) = match (looked, wanted) {
+            (Err(error), _) => (before, Outcome::failed(&error)),
+            (Ok(()), Some((hash, desired))) => (hash, self.write(&desired)),
+            (Ok(()), None) => {
+                let reason = "it does not say what this node is; is the controller newer?";
+                (
+                    before,
+                    Outcome::failed(&KernelError::new("read the plan", reason)),
+                )
+            }
+        };
         let failed = outcome.failed > 0;
         let applied = Applied {
             generation,
-            hash: if failed {
-                before
-            } else {
-                hash.unwrap_or(before)
-            },
+            hash: if failed { before } else { hash },
             operations: outcome.operations,
             took: started.elapsed(),
             failures: outcome.failures,
             failed: outcome.failed,
         };
-        tell(&applied, verify);
+        tell(&applied, why);
         self.applied.send_replace(applied);
-        (failed, period)
+        Pass { failed, period }
     }
 
-    /// What the plan wants of this kernel; `None` while the plan does not say what the node is.
-    fn read(
-        &mut self,
-        plan: &NodePlan,
-    ) -> Option<Result<(PlanHash, Duration, Desired), KernelError>> {
-        let settings = &plan.node()?.settings;
-        let period = settings.sync.period.as_duration();
+    /// Looks at the kernel, unless what it holds is known.
+    fn look(&mut self, ground: &Ground) -> Result<(), KernelError> {
         if self.shadow.is_none() {
-            // The settings to look at follow from the plan alone.
-            let names = Desired::new(plan, &HostNetwork::default())?
-                .sysctls
-                .into_keys()
-                .collect();
-            match self.kernel.observe(&settings.device, &names) {
-                Ok(observed) => self.shadow = Some(observed),
-                Err(error) => return Some(Err(error)),
-            }
+            self.shadow = Some(self.kernel.observe(&ground.device, &ground.sysctls)?);
         }
-        let nothing = HostNetwork::default();
-        let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
-        Some(Ok((plan.usable_hash(), period, Desired::new(plan, host)?)))
+        Ok(())
     }
 
     fn write(&mut self, desired: &Desired) -> Outcome {
         let Some(mut shadow) = self.shadow.take() else {
             return Outcome::default();
         };
-        let mut owned = Owned {
-            ranges: if self.owned.is_none() {
-                desired.service_ranges.clone()
-            } else {
-                Vec::new()
-            },
-            recorded: self.owned.take().unwrap_or_default(),
-            excluded: desired.excluded.clone(),
-        };
         let mut outcome = Outcome::default();
-        if owned.claim(desired)
-            && let Err(problem) = self.record.write(&owned.recorded)
-        {
-            outcome.fail(&KernelError::new("put virtual servers on record", &problem));
-        }
+        let mut owned = self.owned.take().unwrap_or_else(|| Owned {
+            ranges: desired.service_ranges.clone(),
+            ..Owned::default()
+        });
+        owned.excluded.clone_from(&desired.excluded);
+        self.unrecorded |= owned.claim(desired);
+        self.put_on_record(&owned, &mut outcome);
         for (phase, ops) in diff(&shadow, desired, &owned) {
             debug!(?phase, operations = ops.len(), "writing");
             for (op, result) in ops.iter().zip(self.kernel.apply(&ops)) {
@@ -187,17 +191,67 @@ impl<K: Kernel> Programmer<K> {
             desired.virtual_servers.contains_key(server)
                 || shadow.virtual_servers.contains_key(server)
         };
-        if owned.release(kept)
-            && let Err(problem) = self.record.write(&owned.recorded)
-        {
-            outcome.fail(&KernelError::new(
-                "take virtual servers off the record",
-                &problem,
-            ));
+        self.unrecorded |= owned.release(kept);
+        self.put_on_record(&owned, &mut outcome);
+        // From here on the record says what is ours; the ranges only stood in for a lost one.
+        if outcome.failed == 0 {
+            owned.ranges.clear();
         }
-        self.owned = Some(owned.recorded);
+        self.owned = Some(owned);
         self.shadow = Some(shadow);
         outcome
+    }
+
+    /// Saves the record if it changed. A disk that cannot be written does not keep Services from
+    /// working; it is a failure all the same, and tried again.
+    fn put_on_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
+        if self.unrecorded {
+            match self.record.write(&owned.recorded) {
+                Ok(()) => self.unrecorded = false,
+                Err(problem) => {
+                    outcome.fail(&KernelError::new("put virtual servers on record", &problem));
+                }
+            }
+        }
+    }
+}
+
+/// Why there is a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The plan changed.
+    Changed,
+    /// The pass before failed.
+    Failed,
+    /// The sync period is over.
+    Due,
+}
+
+/// How a pass ended.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    failed: bool,
+    /// When to look again.
+    period: Duration,
+}
+
+/// What has to be known of a plan before the kernel can be looked at.
+#[derive(Debug)]
+struct Ground {
+    device: Arc<str>,
+    sysctls: BTreeSet<Arc<str>>,
+    period: Duration,
+}
+
+impl Ground {
+    /// `None` while the plan does not say what the node is.
+    fn of(plan: &NodePlan) -> Option<Self> {
+        let settings = &plan.node()?.settings;
+        Some(Self {
+            device: settings.device.clone(),
+            sysctls: portolan_reconcile::sysctls().into_keys().collect(),
+            period: settings.sync.period.as_duration(),
+        })
     }
 }
 
@@ -223,7 +277,7 @@ impl Outcome {
     }
 }
 
-fn tell(applied: &Applied, verify: bool) {
+fn tell(applied: &Applied, why: Why) {
     let Applied {
         hash,
         operations,
@@ -241,14 +295,16 @@ fn tell(applied: &Applied, verify: bool) {
             failed,
             operations, milliseconds, "the plan is not in force; trying again"
         );
-    } else if !verify {
-        info!(plan = %hash, operations, milliseconds, "applied");
-    } else if *operations > 0 {
-        warn!(
-            operations,
-            milliseconds, "somebody changed the kernel; repaired"
-        );
-    } else {
-        debug!(milliseconds, "verified");
+        return;
+    }
+    match why {
+        Why::Changed | Why::Failed => info!(plan = %hash, operations, milliseconds, "applied"),
+        Why::Due if *operations > 0 => {
+            warn!(
+                operations,
+                milliseconds, "somebody changed the kernel; repaired"
+            );
+        }
+        Why::Due => debug!(milliseconds, "verified"),
     }
 }

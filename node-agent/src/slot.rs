@@ -51,6 +51,11 @@ impl PlanSlot {
         (!state.plan.is_empty()).then(|| state.plan.hash())
     }
 
+    /// Reads the plan, which does not count as taken.
+    pub fn peek<T>(&self, read: impl FnOnce(&NodePlan) -> T) -> T {
+        read(&self.lock().plan)
+    }
+
     /// Reads the plan and its generation, which counts as taken from then on.
     pub fn take<T>(&self, read: impl FnOnce(&NodePlan) -> T) -> (u64, T) {
         let mut state = self.lock();

@@ -7,6 +7,7 @@ mod session;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::Stream;
 use portolan_proto::wire::plan_stream_server::{PlanStream, PlanStreamServer};
@@ -22,6 +23,9 @@ pub use listen::{Listen, ListenError, Listener};
 /// Messages on their way to one agent. Each carries at most
 /// [`portolan_proto::CHUNK_BYTES`] of entries, so an agent that does not read costs little.
 const QUEUE: usize = 2;
+
+/// How long an agent may be silent before it is asked whether it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -66,7 +70,9 @@ pub async fn serve(
     };
     let plans =
         PlanStreamServer::new(Plans { store, ending }).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let server = tonic::transport::Server::builder().add_service(plans);
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .add_service(plans);
     match listener {
         Listener::Tcp(incoming) => server.serve_with_incoming_shutdown(incoming, end).await,
         Listener::Unix(incoming, path) => {

@@ -22,6 +22,13 @@ const SYSCTLS: [(&str, &str); 4] = [
     ("net.ipv4.vs.expire_quiescent_template", "1"),
 ];
 
+/// The kernel settings that every node needs, by name.
+pub fn sysctls() -> BTreeMap<Arc<str>, Arc<str>> {
+    SYSCTLS
+        .map(|(name, value)| (name.into(), value.into()))
+        .into()
+}
+
 /// Sets are made for at least this many entries, so that they seldom have to grow.
 const LEAST_ELEMENTS: u32 = 65_536;
 
@@ -123,9 +130,7 @@ impl<'a> Builder<'a> {
             rules: Family::BOTH
                 .map(|family| Rules::new(family, settings))
                 .into(),
-            sysctls: SYSCTLS
-                .map(|(name, value)| (name.into(), value.into()))
-                .into(),
+            sysctls: sysctls(),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
             excluded: settings.exclude_cidrs.clone(),

@@ -21,7 +21,7 @@ mod server;
 mod set;
 
 pub use cleanup::cleanup;
-pub use desired::{Desired, DesiredSet, HealthPort};
+pub use desired::{Desired, DesiredSet, HealthPort, sysctls};
 pub use diff::{Phase, diff};
 pub use document::DesiredDocument;
 pub use model::{ModelKernel, Refusal};
