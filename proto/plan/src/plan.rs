@@ -100,6 +100,11 @@ impl NodePlan {
         self.entries.iter().map(|(key, held)| (key, held.received))
     }
 
+    /// All entries that could be read, in order.
+    pub fn entries(&self) -> impl Iterator<Item = (&EntryKey, &Entry)> {
+        self.good()
+    }
+
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -1,0 +1,263 @@
+//! The programmer on a model kernel: what it takes for its own, what it does when something fails,
+//! and what it remembers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use portolan_agent::kernel::SharedModel;
+use portolan_agent::programmer::{Applied, Programmer};
+use portolan_agent::record::Record;
+use portolan_agent::slot::PlanSlot;
+use portolan_plan::{Change, EntryHash, EntryKey, PlanDocument, PlanHash, StagedChanges};
+use portolan_reconcile::{HostAddress, VirtualServer, VirtualServerKey};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn document() -> PlanDocument {
+    serde_json::from_str(include_str!("plans/node-a.json")).unwrap()
+}
+
+struct Running {
+    kernel: SharedModel,
+    slot: Arc<PlanSlot>,
+    applied: watch::Receiver<Applied>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(kernel: SharedModel, state: &Path) -> Self {
+        let addresses = ["192.168.50.1", "fd00:50::1"];
+        let host = |text: &str| HostAddress {
+            address: text.parse().unwrap(),
+            peer: None,
+        };
+        kernel.lock().state.host.addresses = addresses.map(host).into();
+        let slot = Arc::new(PlanSlot::default());
+        let (send, applied) = watch::channel(Applied::default());
+        let record = Record::open(state).unwrap();
+        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send);
+        let thread = std::thread::spawn(move || programmer.run());
+        Self {
+            kernel,
+            slot,
+            applied,
+            thread,
+        }
+    }
+
+    /// Gives it a plan as the stream would, and waits for what came of it.
+    fn program(&self, document: PlanDocument) -> Applied {
+        let plan = document.into_plan().unwrap();
+        let mut staged = StagedChanges::snapshot();
+        for (key, entry) in plan.entries() {
+            let (key, entry) = (key.clone(), Some(entry.clone()));
+            staged.push(Change::Upsert {
+                key,
+                hash: EntryHash::default(),
+                entry,
+            });
+        }
+        let generation = self.slot.commit(staged, PlanHash::default()).unwrap();
+        self.wait(|applied| applied.generation >= generation)
+    }
+
+    fn wait(&self, holds: impl Fn(&Applied) -> bool) -> Applied {
+        let started = Instant::now();
+        loop {
+            let applied = self.applied.borrow().clone();
+            if holds(&applied) {
+                return applied;
+            }
+            assert!(started.elapsed() < LIMIT, "this did not come: {applied:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn stop(self) -> SharedModel {
+        self.slot.stop();
+        self.thread.join().unwrap();
+        self.kernel
+    }
+}
+
+fn key(text: &str) -> VirtualServerKey {
+    text.parse().unwrap()
+}
+
+fn put(kernel: &SharedModel, server: &str) {
+    let foreign = VirtualServer {
+        scheduler: "wlc".into(),
+        flags: 0,
+        timeout: 0,
+        real_servers: [].into(),
+    };
+    kernel
+        .lock()
+        .state
+        .virtual_servers
+        .insert(key(server), foreign);
+}
+
+fn has(kernel: &SharedModel, server: &str) -> bool {
+    kernel
+        .lock()
+        .state
+        .virtual_servers
+        .contains_key(&key(server))
+}
+
+fn without_web() -> PlanDocument {
+    let mut document = document();
+    document.services.retain(|service| &*service.name != "web");
+    document
+}
+
+/// I-7, S-109: what is on record is ours, nothing else, wherever it is.
+#[test]
+fn with_a_record_only_what_is_on_it_is_removed() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    assert_eq!(running.program(document()).failed, 0);
+    // Somebody uses an address of the service range for something of their own.
+    put(&running.kernel, "TCP 10.96.200.1:80");
+    put(&running.kernel, "TCP 203.0.113.9:80");
+    let kernel = running.stop();
+    let again = Running::start(kernel, state.path());
+    assert_eq!(again.program(without_web()).failed, 0);
+    assert!(
+        !has(&again.kernel, "TCP 10.96.0.20:80"),
+        "the Service that is gone"
+    );
+    assert!(has(&again.kernel, "TCP 10.96.200.1:80") && has(&again.kernel, "TCP 203.0.113.9:80"));
+    again.stop();
+}
+
+/// I-7: without a record the service ranges decide, so that nothing of ours stays for ever.
+#[test]
+fn without_a_record_the_service_ranges_are_ours() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let running = Running::start(SharedModel::default(), first.path());
+    running.program(document());
+    put(&running.kernel, "TCP 203.0.113.9:80");
+    let again = Running::start(running.stop(), second.path());
+    again.program(without_web());
+    assert!(!has(&again.kernel, "TCP 10.96.0.20:80") && has(&again.kernel, "TCP 203.0.113.9:80"));
+    again.stop();
+}
+
+/// S-108: ranges that the settings exclude are never touched.
+#[test]
+fn excluded_ranges_are_left_alone() {
+    let state = TempDir::new().unwrap();
+    let kernel = SharedModel::default();
+    put(&kernel, "TCP 10.96.0.20:80");
+    let running = Running::start(kernel, state.path());
+    let mut document = document();
+    document.settings.exclude_cidrs = vec!["10.96.0.20/32".parse().unwrap()];
+    assert_eq!(running.program(document).failed, 0);
+    let kernel = running.stop();
+    let kernel = kernel.lock();
+    assert_eq!(
+        &*kernel.state.virtual_servers[&key("TCP 10.96.0.20:80")].scheduler,
+        "wlc"
+    );
+    assert!(
+        kernel
+            .state
+            .virtual_servers
+            .contains_key(&key("UDP 10.96.0.10:53"))
+    );
+}
+
+#[test]
+fn a_plan_that_does_not_say_what_the_node_is_is_answered_and_writes_nothing() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let mut staged = StagedChanges::snapshot();
+    staged.push(Change::Upsert {
+        key: EntryKey::Node,
+        hash: EntryHash(7),
+        entry: None,
+    });
+    running.slot.commit(staged, PlanHash(7)).unwrap();
+    let applied = running.wait(|applied| applied.failed > 0);
+    assert_eq!(
+        applied.failures,
+        ["read the plan: it does not say what this node is; is the controller newer?"]
+    );
+    let kernel = running.stop();
+    assert!(kernel.lock().log.is_empty(), "I-4");
+}
+
+/// A disk that fails does not keep Services from working, but it is told and tried again.
+#[test]
+fn a_record_that_cannot_be_written_is_a_failure_until_it_can() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    // A folder in the place of the file that is written first.
+    let blocker = state.path().join("virtual-servers.new");
+    std::fs::create_dir(&blocker).unwrap();
+    let applied = running.program(document());
+    assert!(
+        applied.failures[0].starts_with("put virtual servers on record"),
+        "{applied:?}"
+    );
+    assert!(has(&running.kernel, "TCP 10.96.0.20:80"));
+    std::fs::remove_dir(&blocker).unwrap();
+    running.wait(|applied| applied.failed == 0);
+    let record = std::fs::read_to_string(state.path().join("virtual-servers")).unwrap();
+    assert!(record.contains("TCP 10.96.0.20:80\n"), "{record}");
+    running.stop();
+}
+
+#[test]
+fn a_damaged_record_is_named_with_its_line() {
+    let state = TempDir::new().unwrap();
+    let record = Record::open(state.path()).unwrap();
+    assert_eq!(record.read().unwrap(), None);
+    let servers = [key("TCP 10.96.0.20:80"), key("UDP [fd00::1]:53")].into();
+    record.write(&servers).unwrap();
+    assert_eq!(record.read().unwrap(), Some(servers));
+    let file = state.path().join("virtual-servers");
+    std::fs::write(
+        &file,
+        "portolan virtual servers 1\nTCP 10.96.0.20:80\nTCP 10.96\n",
+    )
+    .unwrap();
+    let error = record.read().unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "virtual-servers:3: \"TCP 10.96\" is no virtual server; the record is not used"
+        ),
+        "{error}"
+    );
+}
+
+/// S-184: what somebody else changed is found within the sync period.
+#[test]
+fn the_kernel_is_looked_at_again_in_every_sync_period() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let mut document = document();
+    document.settings.sync.period = "50ms".parse().unwrap();
+    running.program(document);
+    let server = key("TCP 10.96.0.20:80");
+    running.kernel.lock().state.virtual_servers.remove(&server);
+    let started = Instant::now();
+    while !has(&running.kernel, "TCP 10.96.0.20:80") {
+        assert!(started.elapsed() < LIMIT, "it was not put right");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    running.stop();
+}
