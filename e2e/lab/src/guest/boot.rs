@@ -15,13 +15,16 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::image::Image;
 use super::payload::{self, Payload};
-use crate::progress::Step;
+use crate::progress::{self, Step};
 use crate::{cache, process};
 
 /// Memory of a guest that is not told otherwise, MB.
 pub const MEMORY: u32 = 3000;
 /// From power on to the command's start; seen: 3–5 s.
 const BOOT_DEADLINE: Duration = Duration::from_secs(90);
+
+/// How often a guest that does not come up is started in all.
+const BOOT_ATTEMPTS: u32 = 2;
 /// From the command's end to power off.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(15);
 /// Shown of a log when something went wrong.
@@ -72,6 +75,26 @@ impl Job {
 /// QEMU cannot be started, the guest does not boot or dies, or a deadline passed. The message has
 /// the console's last lines and the path of its log.
 pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    let booted = AtomicBool::new(false);
+    for _ in 1..BOOT_ATTEMPTS {
+        match attempt(image, job, sink, &booted) {
+            // An emulated machine on a busy host now and then stops before its first line. Once the
+            // command was started, what happened is its own doing and is told.
+            Err(error) if !booted.load(Ordering::Acquire) => {
+                progress::say(&format!("Guest: {error:#}; trying once more"));
+            }
+            ended => return ended,
+        }
+    }
+    attempt(image, job, sink, &booted)
+}
+
+fn attempt(
+    image: &Image,
+    job: &Job,
+    sink: &mut (dyn Write + Send),
+    booted: &AtomicBool,
+) -> Result<u8> {
     let folder = cache::run_folder("guest")?;
     let slowness = cache::slowness()?;
     let step = Step::start("Guest");
@@ -87,6 +110,7 @@ pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8
     let result = thread::scope(|scope| {
         let copy = scope.spawn(|| forward(output, sink, &started));
         let result = watch(&mut running, job, slowness, step, &started);
+        booted.store(started.load(Ordering::Acquire), Ordering::Release);
         // Ends the copying too, which reads until QEMU is gone.
         running.end();
         started.store(true, Ordering::Release);
