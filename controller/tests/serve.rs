@@ -52,6 +52,13 @@ struct Controller {
 
 impl Controller {
     async fn start(services: usize) -> Self {
+        let mut controller = Self::silent().await;
+        controller.publish(NODE, services);
+        controller
+    }
+
+    /// One that has not read anything yet.
+    async fn silent() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
@@ -61,14 +68,12 @@ impl Controller {
         tokio::spawn(serve(listener, store.clone(), std::future::pending()));
         let engine = Engine::new(manifests, None, store.clone());
         let address = format!("http://{listen}");
-        let mut controller = Self {
+        Self {
             folder,
             engine,
             store,
             address,
-        };
-        controller.publish(NODE, services);
-        controller
+        }
     }
 
     fn manifests(&self) -> std::path::PathBuf {
@@ -115,6 +120,16 @@ struct Batch {
 
 impl Agent {
     async fn connect(controller: &Controller, node: &str, version: u32) -> Self {
+        Self::connect_with(controller, node, version, Vec::new()).await
+    }
+
+    /// One that holds a plan with this hash.
+    async fn connect_with(
+        controller: &Controller,
+        node: &str,
+        version: u32,
+        plan_hash: Vec<u8>,
+    ) -> Self {
         let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
         let mut client = PlanStreamClient::new(endpoint.connect().await.unwrap());
         let (answers, outgoing) = mpsc::channel(4);
@@ -122,7 +137,7 @@ impl Agent {
             node: node.into(),
             wire_version: version,
             agent_version: "test".into(),
-            plan_hash: Vec::new(),
+            plan_hash,
         };
         answers.send(message(Answer::Hello(hello))).await.unwrap();
         let messages = client
@@ -224,6 +239,24 @@ async fn a_snapshot_adds_up_to_its_hash_and_a_delta_is_what_changed() {
         second.removals,
         ["head/shop/s2", "list/shop/s2//IPv4/cluster"]
     );
+}
+
+/// A controller that starts is found by its agents before it has read anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_up_to_date_is_sent_nothing_also_when_it_came_first() {
+    let controller = Controller::start(2).await;
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let held = agent.batch().await.hash;
+    let mut restarted = Controller::silent().await;
+    let hash = held.to_bytes().to_vec();
+    let mut early = Agent::connect_with(&restarted, "node-a", WIRE_VERSION, hash).await;
+    restarted.publish(NODE, 2);
+    let first = early.batch().await;
+    assert!(
+        !first.snapshot && first.upserts.is_empty() && first.removals.is_empty(),
+        "{first:?}"
+    );
+    assert_eq!(first.hash, held);
 }
 
 /// I-2: the agent asks for the whole plan when a batch did not lead to the announced one.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::{NodePlan, PlanHash};
-use portolan_reconcile::{Desired, HostNetwork, Observed, Owned, diff};
+use portolan_reconcile::{Desired, HostNetwork, Observed, Owned, diff, ready};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
@@ -51,6 +51,8 @@ pub struct Programmer<K> {
     /// Whether the record on disk is behind `owned`.
     unrecorded: bool,
     shadow: Option<Observed>,
+    /// The device that the shadow tells of.
+    device: Option<Arc<str>>,
     applied: watch::Sender<Applied>,
 }
 
@@ -77,33 +79,42 @@ impl<K: Kernel> Programmer<K> {
             owned,
             unrecorded: false,
             shadow: None,
+            device: None,
             applied,
         }
     }
 
     /// Runs until the slot is stopped. What is in the kernel then stays there (S-199).
     pub fn run(mut self) {
-        let mut wait = Duration::MAX;
+        let mut due = None;
         let mut back_off = FIRST_BACK_OFF;
         let mut failed = false;
         loop {
-            let why = match self.slot.wait(wait) {
-                Woken::Stopped => return,
-                Woken::Changed => Why::Changed,
-                Woken::TimedOut if failed => Why::Failed,
-                Woken::TimedOut => Why::Due,
-            };
-            if why != Why::Changed {
+            let wait = due.map_or(Duration::MAX, |due: Instant| {
+                due.saturating_duration_since(Instant::now())
+            });
+            let woken = self.slot.wait(wait);
+            if woken == Woken::Stopped {
+                return;
+            }
+            // Changes that come one after the other must not put off looking at the kernel.
+            let late = due.is_some_and(|due| due <= Instant::now());
+            if late {
                 self.shadow = None;
             }
+            let why = match woken {
+                Woken::Changed => Why::Changed,
+                _ if failed => Why::Failed,
+                _ => Why::Due,
+            };
+            let looks = self.shadow.is_none();
             let pass = self.pass(why);
             failed = pass.failed;
             if failed {
-                self.shadow = None;
-                wait = back_off;
+                due = Some(Instant::now() + back_off);
                 back_off = (back_off * 2).min(LONGEST_BACK_OFF);
-            } else {
-                wait = pass.period;
+            } else if looks || back_off > FIRST_BACK_OFF {
+                due = Instant::now().checked_add(pass.period);
                 back_off = FIRST_BACK_OFF;
             }
         }
@@ -157,6 +168,10 @@ impl<K: Kernel> Programmer<K> {
 
     /// Looks at the kernel, unless what it holds is known.
     fn look(&mut self, ground: &Ground) -> Result<(), KernelError> {
+        if self.device.as_ref() != Some(&ground.device) {
+            self.device = Some(ground.device.clone());
+            self.shadow = None;
+        }
         if self.shadow.is_none() {
             self.shadow = Some(self.kernel.observe(&ground.device, &ground.sysctls)?);
         }
@@ -168,15 +183,21 @@ impl<K: Kernel> Programmer<K> {
             return Outcome::default();
         };
         let mut outcome = Outcome::default();
-        let mut owned = self.owned.take().unwrap_or_else(|| Owned {
-            ranges: desired.service_ranges.clone(),
-            ..Owned::default()
-        });
+        let adopted = self.owned.is_none();
+        let mut owned = self
+            .owned
+            .take()
+            .unwrap_or_else(|| Owned::adopt(&shadow, desired));
         owned.excluded.clone_from(&desired.excluded);
-        self.unrecorded |= owned.claim(desired);
+        self.unrecorded |= owned.claim(desired) || adopted;
         self.put_on_record(&owned, &mut outcome);
         for (phase, ops) in diff(&shadow, desired, &owned) {
             debug!(?phase, operations = ops.len(), "writing");
+            // One that stands on another that failed would open or take away too much.
+            let (ops, held_back) = ready(ops, &shadow);
+            for (op, reason) in held_back {
+                outcome.fail(&KernelError::new(&op, reason));
+            }
             for (op, result) in ops.iter().zip(self.kernel.apply(&ops)) {
                 match result {
                     Ok(()) => {
@@ -193,10 +214,6 @@ impl<K: Kernel> Programmer<K> {
         };
         self.unrecorded |= owned.release(kept);
         self.put_on_record(&owned, &mut outcome);
-        // From here on the record says what is ours; the ranges only stood in for a lost one.
-        if outcome.failed == 0 {
-            owned.ranges.clear();
-        }
         self.owned = Some(owned);
         self.shadow = Some(shadow);
         outcome

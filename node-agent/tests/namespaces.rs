@@ -33,6 +33,10 @@ const TESTS: &[Test] = &[
         programmed_and_quiet,
     ),
     (
+        "rules_of_every_way_to_tell_pods_are_recognised",
+        every_detection_is_quiet,
+    ),
+    (
         "what_somebody_else_changed_is_put_right_and_nothing_else",
         drift_is_repaired,
     ),
@@ -236,6 +240,30 @@ fn programmed_and_quiet() {
         (strip(before.0), strip(before.1)),
         (strip(after.0), strip(after.1))
     );
+}
+
+fn every_detection_is_quiet() {
+    use portolan_plan::LocalDetection;
+    let modes = [
+        LocalDetection::ClusterCidr {
+            cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+        },
+        LocalDetection::BridgeInterface {
+            bridge: "cni0".into(),
+        },
+        LocalDetection::InterfaceNamePrefix {
+            prefix: "fourteen-bytes".into(),
+        },
+    ];
+    let mut here = Here::new();
+    for mode in modes {
+        let mut document: PlanDocument =
+            serde_json::from_str(include_str!("plans/node-a.json")).unwrap();
+        document.settings.local_detection = mode.clone();
+        let plan = document.into_plan().unwrap();
+        assert_ne!(here.pass(&plan), [], "{mode:?}");
+        assert_eq!(here.pass(&plan), [], "{mode:?}");
+    }
 }
 
 fn drift_is_repaired() {

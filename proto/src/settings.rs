@@ -57,7 +57,33 @@ fn detection_to_wire(detection: &LocalDetection) -> wire::LocalDetection {
     wire::LocalDetection { mode: Some(mode) }
 }
 
+/// Settings of an older controller lack what it did not know: where empty or zero is no value, the
+/// default stands in.
+fn with_defaults(mut settings: wire::Settings) -> wire::Settings {
+    let default = to_wire(&Settings::default());
+    if settings.scheduler.is_empty() {
+        settings.scheduler = default.scheduler;
+    }
+    if settings.device.is_empty() {
+        settings.device = default.device;
+    }
+    if settings.sync_period == 0 {
+        settings.sync_period = default.sync_period;
+    }
+    if settings.healthz_address.is_empty() {
+        settings.healthz_address = default.healthz_address;
+        settings.healthz_port = default.healthz_port;
+    }
+    if settings.metrics_address.is_empty() {
+        settings.metrics_address = default.metrics_address;
+        settings.metrics_port = default.metrics_port;
+    }
+    settings.local_detection = settings.local_detection.or(default.local_detection);
+    settings
+}
+
 pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeError> {
+    let settings = with_defaults(settings);
     let bit = bounded(settings.masquerade_bit, 31, "settings.masquerade_bit")?;
     Ok(Settings {
         scheduler: name(&settings.scheduler, 15, "settings.scheduler")?.into(),
@@ -130,7 +156,7 @@ fn detection_from_wire(
             bridge: name(&bridge, 15, field)?.into(),
         }),
         Some(Mode::InterfaceNamePrefix(prefix)) => Ok(LocalDetection::InterfaceNamePrefix {
-            prefix: name(&prefix, 15, field)?.into(),
+            prefix: name(&prefix, 14, field)?.into(),
         }),
         None => Err(DecodeError::Missing { field }),
     }

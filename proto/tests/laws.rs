@@ -87,6 +87,26 @@ fn an_unknown_field_is_no_error() {
     assert!(decode_entry(&key, bytes).is_ok());
 }
 
+/// A node that says nothing but its name, as a first release might: all else has its default.
+#[test]
+fn settings_that_an_older_controller_does_not_know_have_their_defaults() {
+    let bytes = b"\x0a\x06node-a\x3a\x00";
+    let portolan_plan::Entry::Node(node) = decode_entry(&EntryKey::Node, bytes).unwrap() else {
+        panic!("not a node")
+    };
+    assert_eq!(&*node.name, "node-a");
+    let defaults = portolan_plan::Settings::default();
+    assert_eq!(node.settings.sync.period, defaults.sync.period);
+    assert_eq!(
+        (&node.settings.scheduler, &node.settings.device),
+        (&defaults.scheduler, &defaults.device)
+    );
+    assert_eq!(
+        (&node.settings.healthz, &node.settings.metrics),
+        (&defaults.healthz, &defaults.metrics)
+    );
+}
+
 #[test]
 fn errors_name_the_field() {
     let list: EntryKey = "list/shop/cart/http/IPv4/cluster".parse().unwrap();

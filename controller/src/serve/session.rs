@@ -87,20 +87,24 @@ async fn follow(
     }
     let mut changes = store.changes();
     let held = PlanHash::from_bytes(&hello.plan_hash);
-    let mut position: Option<Position> = held.and_then(|held| store.resume(&hello.node, held));
+    let mut position: Option<Position> = None;
     let mut number = 0;
     let mut said_unknown = false;
     loop {
         // Changes after this line wake the loop again.
         changes.mark_unchanged();
+        if number == 0 {
+            // An agent often comes back before this controller has read its first object.
+            position = held.and_then(|held| store.resume(&hello.node, held));
+        }
         match store.batch(&hello.node, position.as_ref()) {
             // The first batch goes out even when it is empty: it tells the agent that it is right.
             Some((batch, next)) if number == 0 || !batch.is_empty() => {
                 number += 1;
-                send(queue, number, &batch).await?;
-                position = answer(answers, hello, number, &batch)
-                    .await?
-                    .then_some(next);
+                let snapshot = batch.snapshot;
+                send(queue, number, batch).await?;
+                let done = answer(answers, hello, number, snapshot).await?;
+                position = done.then_some(next);
                 if position.is_none() {
                     // A refused batch is followed by the whole plan at once.
                     continue;
@@ -130,20 +134,21 @@ async fn follow(
     }
 }
 
-async fn send(queue: &Queue, number: u64, batch: &Batch) -> Result<(), End> {
+/// Sends a batch, which is gone when the agent has it: nothing is kept while it is being applied.
+async fn send(queue: &Queue, number: u64, batch: Batch) -> Result<(), End> {
     let begin = wire::Begin {
         batch: number,
         snapshot: batch.snapshot,
     };
     put(queue, Message::Begin(begin)).await?;
     let mut chunk = Chunk::default();
-    for (key, bytes) in &batch.upserts {
-        if let Some(full) = chunk.push(item::upsert(key, bytes.clone()), size(key, bytes)) {
+    for (key, bytes) in batch.upserts {
+        if let Some(full) = chunk.push(item::upsert(&key, bytes.clone()), size(&key, &bytes)) {
             put(queue, Message::Items(full)).await?;
         }
     }
-    for key in &batch.removals {
-        if let Some(full) = chunk.push(item::remove(key), size(key, &Bytes::new())) {
+    for key in batch.removals {
+        if let Some(full) = chunk.push(item::remove(&key), size(&key, &Bytes::new())) {
             put(queue, Message::Items(full)).await?;
         }
     }
@@ -203,7 +208,7 @@ async fn answer(
     answers: &mut Streaming<wire::AgentMessage>,
     hello: &wire::Hello,
     number: u64,
-    batch: &Batch,
+    snapshot: bool,
 ) -> Result<bool, End> {
     let Some(message) = answers.message().await? else {
         return Err(End::Gone);
@@ -225,7 +230,7 @@ async fn answer(
             entry, "the agent cannot read this entry; is it older than the controller?"
         );
     }
-    if ack.refused && batch.snapshot {
+    if ack.refused && snapshot {
         // The same bytes would be refused again, at once and for ever.
         let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
         return Err(End::Refused(Status::data_loss(wrong)));

@@ -252,7 +252,13 @@ impl<'a> Builder<'a> {
     }
 
     fn finish(mut self, node: &NodeEntry, host: &HostNetwork) -> Desired {
-        let routes = route::routes(&self.addresses, &node.service_cidrs, &node.addresses, host);
+        let routes = route::routes(
+            &self.addresses,
+            &node.service_cidrs,
+            &node.addresses,
+            &node.settings.exclude_cidrs,
+            host,
+        );
         for route in &routes {
             self.nets(SetRole::VipNet, route.destination);
         }

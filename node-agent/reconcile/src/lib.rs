@@ -19,6 +19,7 @@ mod route;
 pub mod rules;
 mod server;
 mod set;
+mod standing;
 
 pub use cleanup::cleanup;
 pub use desired::{Desired, DesiredSet, HealthPort, sysctls};
@@ -31,3 +32,4 @@ pub use owned::Owned;
 pub use route::{HostAddress, HostNetwork, HostRoute, LocalRoute};
 pub use server::{RealServerKey, ServerError, VirtualServer, VirtualServerKey, flags};
 pub use set::{SetEntry, SetId, SetKind, SetRole};
+pub use standing::ready;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
-use crate::{HostNetwork, LocalRoute, Op, SetEntry, SetId, VirtualServer, VirtualServerKey};
+use crate::{
+    HostNetwork, LocalRoute, Op, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey,
+};
 
 /// The kernel's state: read once, then kept up by noting every operation that succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +39,27 @@ pub struct ObservedSet {
 }
 
 impl Observed {
+    /// What our sets let through: the virtual servers that are ours, should the record be lost.
+    pub fn answering(&self) -> impl Iterator<Item = VirtualServerKey> {
+        let ours = self
+            .sets
+            .iter()
+            .filter(|(id, _)| id.role == SetRole::Frontend);
+        ours.flat_map(|(_, set)| &set.entries)
+            .filter_map(|entry| match *entry {
+                SetEntry::AddressPort {
+                    address,
+                    protocol,
+                    port,
+                } => Some(VirtualServerKey {
+                    address,
+                    port,
+                    protocol,
+                }),
+                SetEntry::Net(_) | SetEntry::AddressPortSource { .. } => None,
+            })
+    }
+
     /// Notes that an operation was done.
     pub fn note(&mut self, op: &Op) {
         match op {

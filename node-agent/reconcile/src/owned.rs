@@ -4,16 +4,13 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use crate::{Desired, VirtualServerKey};
+use crate::{Desired, Observed, VirtualServerKey};
 
 /// What we may touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owned {
     /// Virtual servers on record as ours.
     pub recorded: BTreeSet<VirtualServerKey>,
-    /// Ranges in which every virtual server counts as ours: the service ranges, when the record
-    /// was lost.
-    pub ranges: Vec<IpNet>,
     /// Ranges in which none does, whatever else says so (S-108).
     pub excluded: Vec<IpNet>,
 }
@@ -22,8 +19,28 @@ impl Owned {
     /// Whether this virtual server is ours.
     pub fn contains(&self, server: &VirtualServerKey) -> bool {
         let within = |range: &IpNet| range.contains(&server.address);
-        !self.excluded.iter().any(within)
-            && (self.recorded.contains(server) || self.ranges.iter().any(within))
+        !self.excluded.iter().any(within) && self.recorded.contains(server)
+    }
+
+    /// Without a record: takes for ours what stands in the service ranges, so that nothing of ours
+    /// stays for ever. From then on the record decides.
+    pub fn adopt(observed: &Observed, desired: &Desired) -> Self {
+        let within = |ranges: &[IpNet], server: &VirtualServerKey| {
+            ranges.iter().any(|range| range.contains(&server.address))
+        };
+        let ours = |server: &&VirtualServerKey| {
+            within(&desired.service_ranges, server) && !within(&desired.excluded, server)
+        };
+        let recorded = observed
+            .virtual_servers
+            .keys()
+            .filter(ours)
+            .copied()
+            .collect();
+        Self {
+            recorded,
+            excluded: desired.excluded.clone(),
+        }
     }
 
     /// Puts what is about to be written on record; true when that changed the record.

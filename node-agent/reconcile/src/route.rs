@@ -90,11 +90,19 @@ impl HostNetwork {
     }
 }
 
+/// Whether somebody else has virtual servers in the range: they would lose their packets.
+fn overlaps(range: &IpNet, excluded: &[IpNet]) -> bool {
+    excluded
+        .iter()
+        .any(|other| range.contains(&other.network()) || other.contains(&range.network()))
+}
+
 /// The routes for these frontend addresses, given the cluster's service ranges.
 pub(crate) fn routes(
     addresses: &BTreeSet<IpAddr>,
     service_ranges: &[IpNet],
     node_addresses: &[IpAddr],
+    excluded: &[IpNet],
     host: &HostNetwork,
 ) -> BTreeSet<LocalRoute> {
     let source = |family| {
@@ -113,7 +121,7 @@ pub(crate) fn routes(
     let whole: Vec<IpNet> = service_ranges
         .iter()
         .map(IpNet::trunc)
-        .filter(|range| host.leaves_free(range))
+        .filter(|range| host.leaves_free(range) && !overlaps(range, excluded))
         .collect();
     let covered = |address: &IpAddr| whole.iter().any(|range| range.contains(address));
     let single = addresses

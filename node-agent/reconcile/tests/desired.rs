@@ -65,13 +65,13 @@ fn outsiders_are_told_from_pods_as_the_settings_say() {
         with(LocalDetection::BridgeInterface {
             bridge: "cni0".into()
         }),
-        format!("{cluster} ! -i cni0 {mark}")
+        format!("! -i cni0 {cluster} {mark}")
     );
     assert_eq!(
         with(LocalDetection::InterfaceNamePrefix {
             prefix: "cali".into()
         }),
-        format!("{cluster} ! -i cali+ {mark}")
+        format!("! -i cali+ {cluster} {mark}")
     );
     let mut all = Settings::default();
     all.masquerade.all = true;

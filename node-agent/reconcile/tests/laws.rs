@@ -9,7 +9,7 @@ use portolan_plan::{
 };
 use portolan_reconcile::{
     Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, SetEntry, SetRole,
-    VirtualServer, VirtualServerKey, cleanup, diff,
+    VirtualServer, VirtualServerKey, cleanup, diff, ready,
 };
 use proptest::prelude::*;
 
@@ -126,6 +126,53 @@ fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
         .is_some_and(|set| set.entries.contains(&entry))
 }
 
+/// I-6: what is let through has its virtual server, with backends; what is routed is guarded.
+fn sound(state: &Observed) {
+    for (id, set) in state
+        .sets
+        .iter()
+        .filter(|(id, _)| id.role == SetRole::Frontend)
+    {
+        for entry in &set.entries {
+            let SetEntry::AddressPort {
+                address,
+                protocol,
+                port,
+            } = *entry
+            else {
+                panic!("{entry} in {id}")
+            };
+            let key = VirtualServerKey {
+                address,
+                port,
+                protocol,
+            };
+            assert!(
+                state.virtual_servers.contains_key(&key),
+                "{key} is let through"
+            );
+        }
+    }
+    for (key, server) in &state.virtual_servers {
+        assert!(
+            !answers(state, key) || !server.real_servers.is_empty(),
+            "{key} is empty"
+        );
+    }
+    for route in &state.routes {
+        let family = portolan_plan::Family::of(route.destination.addr());
+        let id = portolan_reconcile::SetId {
+            role: SetRole::VipNet,
+            family,
+        };
+        let entry = SetEntry::Net(route.destination);
+        assert!(
+            state.sets[&id].entries.contains(&entry),
+            "{route} is not guarded"
+        );
+    }
+}
+
 fn agrees(state: &Observed, desired: &Desired) {
     let (key, server) = foreign();
     let mut servers = desired.virtual_servers.clone();
@@ -213,28 +260,34 @@ proptest! {
     ) {
         let (first, second) = (desired(first), desired(second));
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
-        let sound = |state: &Observed| {
-            for (id, set) in state.sets.iter().filter(|(id, _)| id.role == SetRole::Frontend) {
-                for entry in &set.entries {
-                    let SetEntry::AddressPort { address, protocol, port } = *entry else {
-                        panic!("{entry} in {id}")
-                    };
-                    let key = VirtualServerKey { address, port, protocol };
-                    assert!(state.virtual_servers.contains_key(&key), "{key} is let through");
-                }
-            }
-            for (key, server) in &state.virtual_servers {
-                assert!(!answers(state, key) || !server.real_servers.is_empty(), "{key} is empty");
-            }
-            for route in &state.routes {
-                let family = portolan_plan::Family::of(route.destination.addr());
-                let id = portolan_reconcile::SetId { role: SetRole::VipNet, family };
-                let entry = SetEntry::Net(route.destination);
-                assert!(state.sets[&id].entries.contains(&entry), "{route} is not guarded");
-            }
-        };
         pass(&mut kernel, &first, &mut owned, sound);
         pass(&mut kernel, &second, &mut owned, sound);
+    }
+
+    /// I-6, also when the kernel refuses any operations: what stood on them is held back.
+    #[test]
+    fn operations_that_fail_open_nothing_and_take_nothing_away(
+        first in strategies::entries(),
+        second in strategies::entries(),
+        refused in prop::collection::vec(any::<bool>(), 1..40),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        let mut refused = refused.iter().cycle();
+        for desired in [&first, &second] {
+            owned.claim(desired);
+            for (_, ops) in diff(&kernel.state, desired, &owned) {
+                for op in ready(ops, &kernel.state).0 {
+                    if refused.next() == Some(&false) {
+                        // What stood on a refused one inside this phase is refused by the kernel.
+                        drop(kernel.apply(&op));
+                    }
+                    sound(&kernel.state);
+                }
+            }
+        }
+        pass(&mut kernel, &second, &mut owned, sound);
+        agrees(&kernel.state, &second);
     }
 
     /// I-7.

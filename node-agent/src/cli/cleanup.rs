@@ -6,6 +6,7 @@ use std::io::Write as _;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use portolan_reconcile::{Owned, cleanup};
+use tracing::warn;
 
 use super::StateArguments;
 use crate::kernel::{Kernel as _, LinuxKernel};
@@ -26,9 +27,14 @@ pub(super) struct Cleanup {
 impl Cleanup {
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let record = Record::open(&self.state.state_dir)?;
-        let recorded = record.read()?.unwrap_or_default();
+        let recorded = record.read().unwrap_or_else(|problem| {
+            warn!(%problem, "going on with what our sets say");
+            None
+        });
         let mut kernel = LinuxKernel::open()?;
         let observed = kernel.observe(&self.device, &BTreeSet::new())?;
+        // Whatever answered had its entry in our sets, so they tell as well.
+        let recorded = recorded.unwrap_or_else(|| observed.answering().collect());
         let owned = Owned {
             recorded,
             ..Owned::default()

@@ -45,12 +45,16 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Runs for ever: connects, follows the stream until it ends, waits, and connects again.
+    /// Runs for as long as plans are programmed: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
         let mut attempt = 0u32;
         loop {
             let before = self.applied.borrow().generation;
             let end = self.follow().await;
+            // Nobody is there to program what would be received: the program has to end.
+            if matches!(end, Err(StreamError::Ending)) {
+                return;
+            }
             // A stream that brought something was a good one: begin again with short waits.
             if self.applied.borrow().generation != before {
                 attempt = 0;

@@ -138,7 +138,6 @@ fn nat(family: Family, settings: &Settings) -> Table {
         set(family, SetRole::Frontend),
     );
     let hairpin = set(family, SetRole::Hairpin);
-    let outsider = not_a_pod(family, settings);
     let set_mark = format!("-j MARK --set-xmark {mark}/{mark}");
     let masquerade = "-j MASQUERADE --random-fully";
     let chains = BTreeMap::from([
@@ -168,7 +167,8 @@ fn nat(family: Family, settings: &Settings) -> Table {
         (
             "PREROUTING",
             vec![format!(
-                "-m set --match-set {cluster} dst,dst{outsider} {set_mark}"
+                "{} {set_mark}",
+                outsiders(family, settings, &cluster)
             )],
         ),
     ]);
@@ -190,17 +190,22 @@ fn mark(settings: &Settings) -> String {
     text
 }
 
-/// Matches packets that do not come from a pod; nothing at all where everybody counts as outside.
-fn not_a_pod(family: Family, settings: &Settings) -> String {
+/// Matches packets to this set that do not come from a pod; all of them where everybody counts as
+/// outside. Interfaces stand before other matches, as the tools print them.
+fn outsiders(family: Family, settings: &Settings, to: &str) -> String {
+    let to = format!("-m set --match-set {to} dst,dst");
     if settings.masquerade.all {
-        return String::new();
+        return to;
     }
     match &settings.local_detection {
         // An empty set of pods excludes nobody, so everybody is masqueraded then.
         LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
-            format!(" -m set ! --match-set {} src", set(family, SetRole::Pods))
+            format!(
+                "{to} -m set ! --match-set {} src",
+                set(family, SetRole::Pods)
+            )
         }
-        LocalDetection::BridgeInterface { bridge } => format!(" ! -i {bridge}"),
-        LocalDetection::InterfaceNamePrefix { prefix } => format!(" ! -i {prefix}+"),
+        LocalDetection::BridgeInterface { bridge } => format!("! -i {bridge} {to}"),
+        LocalDetection::InterfaceNamePrefix { prefix } => format!("! -i {prefix}+ {to}"),
     }
 }

@@ -232,11 +232,12 @@ fn destination(route: &RouteMessage) -> Option<IpNet> {
     IpNet::new(address, route.header.destination_prefix_length).ok()
 }
 
-/// A local route that somebody wrote; those the kernel keeps for addresses are not ours.
+/// A local route as we write them; what the kernel keeps for addresses, and what others wrote in
+/// another way, is not ours.
 fn local_route(route: &RouteMessage) -> Option<LocalRoute> {
     let ours = route.header.kind == RouteType::Local
         && route.header.table == RT_TABLE_LOCAL
-        && route.header.protocol != RouteProtocol::Kernel;
+        && route.header.protocol == RouteProtocol::Static;
     if !ours {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipvs_rs::{Destination, Flags, Request, Service, ServiceKey, Socket};
+use ipvs_rs::{Destination, Flags, Forwarding, Request, Service, ServiceKey, Socket};
 use portolan_plan::Protocol;
 use portolan_reconcile::{Op, RealServerKey, VirtualServer, VirtualServerKey};
 
@@ -94,10 +94,19 @@ fn virtual_server(service: &Service, destinations: &[Destination]) -> VirtualSer
                         address: d.address,
                         port: d.port,
                     },
-                    d.weight,
+                    weight(d),
                 )
             })
             .collect(),
+    }
+}
+
+/// The weight; for a real server that does not forward by masquerading, one that no plan has, so that
+/// it is put right (S-107).
+fn weight(destination: &Destination) -> u32 {
+    match destination.forwarding {
+        Forwarding::Masquerade => destination.weight,
+        _ => u32::MAX,
     }
 }
 

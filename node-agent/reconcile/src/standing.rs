@@ -1,0 +1,118 @@
+//! What an operation stands on. Phases order operations; this holds one back whose ground was not
+//! laid because an operation before it failed, so that a failure never opens or takes away more than
+//! it has to.
+
+use std::collections::BTreeMap;
+
+use portolan_plan::Family;
+
+use crate::{LocalRoute, Observed, Op, SetEntry, SetId, SetRole, VirtualServerKey};
+
+/// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
+/// that are held back, with the reason.
+pub fn ready(ops: Vec<Op>, state: &Observed) -> (Vec<Op>, Vec<(Op, &'static str)>) {
+    let mut leaving = BTreeMap::new();
+    let (mut ready, mut held_back) = (Vec::with_capacity(ops.len()), Vec::new());
+    for op in ops {
+        match missing(&op, state, &mut leaving) {
+            None => ready.push(op),
+            Some(reason) => held_back.push((op, reason)),
+        }
+    }
+    (ready, held_back)
+}
+
+/// What an operation lacks. `leaving` counts the real servers that this phase takes away.
+fn missing(
+    op: &Op,
+    state: &Observed,
+    leaving: &mut BTreeMap<VirtualServerKey, usize>,
+) -> Option<&'static str> {
+    let (lacks, reason) = match op {
+        // Let through without its virtual server, a port would reach the node's own daemons.
+        Op::AddEntry { set, entry } if set.role == SetRole::Frontend => (
+            !served(state, entry),
+            "held back: its virtual server has no real server",
+        ),
+        // Routed without its guard, an address would do the same with all its ports.
+        Op::PutRoute { route, .. } => (
+            !guarded(state, route),
+            "held back: nothing would refuse its unused ports",
+        ),
+        Op::DeleteVirtualServer { server } => (
+            let_through(state, server),
+            "held back: its port is still let through",
+        ),
+        // Those that were to take its place are not there.
+        Op::DeleteRealServer { server, .. } => {
+            let held = state
+                .virtual_servers
+                .get(server)
+                .map_or(0, |held| held.real_servers.len());
+            let gone = leaving.entry(*server).or_default();
+            let last = *gone + 1 >= held && let_through(state, server);
+            *gone += usize::from(!last);
+            (last, "held back: it is the last real server")
+        }
+        _ => (false, ""),
+    };
+    lacks.then_some(reason)
+}
+
+fn guarded(state: &Observed, route: &LocalRoute) -> bool {
+    let family = Family::of(route.destination.addr());
+    let set = SetId {
+        role: SetRole::VipNet,
+        family,
+    };
+    let entry = SetEntry::Net(route.destination.trunc());
+    state
+        .sets
+        .get(&set)
+        .is_some_and(|set| set.entries.contains(&entry))
+        && state
+            .rules
+            .get(&family)
+            .is_some_and(|rules| !rules.is_empty())
+}
+
+fn served(state: &Observed, entry: &SetEntry) -> bool {
+    let SetEntry::AddressPort {
+        address,
+        protocol,
+        port,
+    } = *entry
+    else {
+        return true;
+    };
+    let server = VirtualServerKey {
+        address,
+        port,
+        protocol,
+    };
+    state
+        .virtual_servers
+        .get(&server)
+        .is_some_and(|held| !held.real_servers.is_empty())
+}
+
+fn let_through(state: &Observed, server: &VirtualServerKey) -> bool {
+    let VirtualServerKey {
+        address,
+        port,
+        protocol,
+    } = *server;
+    let id = SetId {
+        role: SetRole::Frontend,
+        family: Family::of(address),
+    };
+    let entry = SetEntry::AddressPort {
+        address,
+        protocol,
+        port,
+    };
+    state
+        .sets
+        .get(&id)
+        .is_some_and(|set| set.entries.contains(&entry))
+}
