@@ -40,7 +40,10 @@ pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice
     if slice.address_type == AddressType::Fqdn || value(labels, HEADLESS).is_some() {
         return Ok(slice);
     }
-    ports(object.ports.as_deref(), &mut slice)?;
+    // A slice without endpoints, of a Service that has no pods, says nothing about ports either.
+    if object.ports.is_some() || object.endpoints.iter().flatten().next().is_some() {
+        ports(object.ports.as_deref(), &mut slice)?;
+    }
     for (index, given) in object.endpoints.iter().flatten().enumerate() {
         let path = format!("endpoints[{index}]");
         match endpoint(given, slice.address_type, &path)? {

@@ -53,15 +53,20 @@ fn noted<T>(value: Result<T, FieldError>, ignored: &mut Vec<Reason>) -> Option<T
     }
 }
 
-/// Internal and external addresses, each once; host names are none.
+/// Internal addresses, then external ones, each once; host names are none. The first of a family is
+/// the node's primary, so an external one never comes before an internal one (S-34).
 fn addresses(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpAddr> {
-    let status = object
-        .status
-        .as_ref()
-        .and_then(|status| status.addresses.as_ref());
+    let status = object.status.as_ref();
+    let given = status
+        .and_then(|status| status.addresses.as_deref())
+        .unwrap_or_default();
     let mut found = Vec::new();
-    for (index, given) in status.into_iter().flatten().enumerate() {
-        if matches!(given.type_.as_str(), "InternalIP" | "ExternalIP") {
+    for kind in ["InternalIP", "ExternalIP"] {
+        for (index, given) in given
+            .iter()
+            .enumerate()
+            .filter(|(_, given)| given.type_ == kind)
+        {
             let field = format!("status.addresses[{index}].address");
             let address = noted(address(&given.address, field), ignored);
             found.extend(address.filter(|address| !found.contains(address)));

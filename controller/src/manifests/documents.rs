@@ -150,6 +150,9 @@ fn options() -> Options {
         alias_limits: alias_limits,
         emit_comments: false,
         with_snippet: false,
+        // kubectl prints 12e4567, a commit's digest in a label perhaps, without quotes: for it that
+        // is text, since no number is that large. Nothing that is planned looks like that.
+        non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
     }
 }
 

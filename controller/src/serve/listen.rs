@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -114,14 +114,17 @@ impl Listen {
     }
 }
 
-/// Replaces a socket that nobody listens on any more, and never one in use.
+/// Replaces a socket that nobody listens on any more, never one in use, and nothing but a socket.
 async fn open_unix(path: &PathBuf) -> io::Result<UnixListener> {
-    if tokio::net::UnixStream::connect(path).await.is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    match tokio::net::UnixStream::connect(path).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error)
+            if error.kind() == io::ErrorKind::ConnectionRefused
+                && std::fs::symlink_metadata(path)?.file_type().is_socket() =>
+        {
+            std::fs::remove_file(path)?;
+        }
+        _ => return Err(io::ErrorKind::AddrInUse.into()),
     }
     let listener = UnixListener::bind(path)?;
     // Whoever may write to the socket can read plans.

@@ -65,3 +65,22 @@ fn an_object_needs_a_name_that_kubernetes_would_take() {
     let contents = read("Node\napiVersion: v1", "name: ../../etc", "");
     assert!(refused(&contents).starts_with("metadata.name: \"../../etc\""));
 }
+
+/// S-34: the first address of a family is the primary one, and that is never an external one where
+/// there is an internal one.
+#[test]
+fn internal_addresses_come_before_external_ones() {
+    let node = node(
+        "",
+        "status: {addresses: [{type: ExternalIP, address: 203.0.113.6}, {type: InternalIP, address: 10.0.0.2}]}\n",
+    );
+    let addresses: Vec<_> = node.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.2", "203.0.113.6"]);
+}
+
+/// kubectl prints a digest like this without quotes, and means text.
+#[test]
+fn a_label_that_looks_like_a_number_too_large_is_text() {
+    let node = node(", labels: {git-sha: 12e4567}", "");
+    assert_eq!(&*node.name, "n1");
+}

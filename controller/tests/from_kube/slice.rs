@@ -107,3 +107,10 @@ fn a_slice_with_a_value_that_makes_no_sense_is_refused() {
             .starts_with("ports[0].protocol")
     );
 }
+
+/// As the controller of Kubernetes writes it for a Service without pods.
+#[test]
+fn a_slice_of_nobody_is_no_reason_for_a_warning() {
+    let slice = slice("addressType: IPv4\nports: null\nendpoints: null\n");
+    assert_eq!((slice.endpoints.len(), slice.ignored.len()), (0, 0));
+}

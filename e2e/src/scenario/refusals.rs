@@ -60,7 +60,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         ("socket-taken", socket_taken(&folder.path)),
     ];
     ensure!(
-        ended.len() == table.len(),
+        ended.len() + 1 == table.len(),
         "{REFUSALS} has {} rows",
         table.len()
     );
@@ -70,7 +70,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ended.and_then(|ended| judge(&table, name, &ended, &folder.path)),
         );
     }
-    controller_away(stage, checks, &agent, &folder.path)
+    controller_away(stage, checks, &table, &agent, &folder.path)
 }
 
 fn agent_arguments<'a>(controller: &'a str, state: &'a str) -> [&'a str; 8] {
@@ -194,6 +194,7 @@ fn controller(folder: &Path, listen: &str) -> Result<Ended> {
 fn controller_away(
     stage: &Stage,
     checks: &mut Checks,
+    table: &Table,
     arguments: &[&str],
     folder: &Path,
 ) -> Result<()> {
@@ -218,6 +219,7 @@ fn controller_away(
         "an agent without a controller says so and tries again",
         waited,
     );
+    checks.check("in these words", in_these_words(table, &said()?, folder));
     let running = agent
         .ended()?
         .map_or(Ok(()), |status| Err(anyhow::anyhow!("it ended: {status}")));
@@ -241,6 +243,21 @@ fn controller_away(
         .then_some(())
         .with_context(|| format!("ipvsadm shows {servers}"));
     checks.check("and wrote nothing without a plan (S-183)", nothing);
+    Ok(())
+}
+
+fn in_these_words(table: &Table, log: &str, folder: &Path) -> Result<()> {
+    let first = log.lines().find_map(|line| line.split_once(" WARN "));
+    let first = first.map_or("", |(_, rest)| rest);
+    let said = first.replace(&folder.display().to_string(), "{folder}");
+    let row = table
+        .get("controller-away")
+        .context("the table has no row controller-away")?;
+    ensure!(
+        said.trim() == row.says.trim(),
+        "{said}\ninstead of\n{}",
+        row.says
+    );
     Ok(())
 }
 

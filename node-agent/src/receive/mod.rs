@@ -145,9 +145,25 @@ fn back_off(node: &str, attempt: u32) -> Duration {
     longest / 2 + (longest / 1024) * share
 }
 
+/// An error with everything behind it: the library's own words stop at "transport error".
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        // Wrappers often repeat what they wrap.
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    #[error("{0}")]
+    #[error("{}", causes(.0))]
     Connect(tonic::transport::Error),
     #[error("{}", .0.message())]
     Refused(#[from] tonic::Status),
