@@ -88,18 +88,29 @@ impl<W: Write> Write for Counter<W> {
     }
 }
 
-/// A closing line: `test result: ok. 12 passed; 0 failed; …` or `12 passed, 0 failed` alone.
+/// A closing line: `test result: ok. 12 passed; 0 failed; …` or `12 passed, 0 failed` alone. A test
+/// that was ignored or skipped has shown nothing, so it counts as failed.
 fn parse(line: &str) -> Option<Count> {
     if let Some(rest) = line.strip_prefix("test result: ") {
         let (_, counts) = rest.split_once(". ")?;
         let mut parts = counts.split("; ");
-        return count(parts.next()?, parts.next()?);
+        let found = count(parts.next()?, parts.next()?)?;
+        return Some(found.and_not_run(number(parts.next()?, " ignored")?));
     }
     let mut parts = line.split(", ");
     let found = count(parts.next()?, parts.next()?)?;
     match parts.next() {
         None => Some(found),
-        Some(skipped) => number(skipped, " skipped").and(Some(found)),
+        Some(skipped) => Some(found.and_not_run(number(skipped, " skipped")?)),
+    }
+}
+
+impl Count {
+    fn and_not_run(self, not_run: u64) -> Self {
+        Self {
+            failed: self.failed + not_run,
+            ..self
+        }
     }
 }
 
@@ -146,7 +157,7 @@ mod tests {
     #[test]
     fn closing_lines_of_both_kinds_are_added_up_and_all_is_passed_on() {
         let text = "running 2 tests\n\
-            test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+            test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
             test result: FAILED. 3 passed; 2 failed; 0 ignored\n\
             scenario: 9 passed, 0 failed in 3.1 s\n\
             \u{1b}[32m4 passed, 1 failed\u{1b}[0m\n";
@@ -164,14 +175,28 @@ mod tests {
 
     #[test]
     fn a_last_line_without_an_end_counts_too() {
-        let counter = counted("\r\n5 passed, 0 failed, 2 skipped");
+        let counter = counted("\r\n5 passed, 1 failed");
         assert_eq!(
             counter.count,
             Count {
                 passed: 5,
-                failed: 0
+                failed: 1
             }
         );
+    }
+
+    #[test]
+    fn a_test_that_did_not_run_has_failed() {
+        for line in [
+            "5 passed, 0 failed, 2 skipped",
+            "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out",
+        ] {
+            let expected = Count {
+                passed: 5,
+                failed: 2,
+            };
+            assert_eq!(parse(line), Some(expected), "{line}");
+        }
     }
 
     #[test]

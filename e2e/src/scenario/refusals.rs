@@ -237,12 +237,28 @@ fn controller_away(
         .then_some(())
         .with_context(|| format!("it ended with {ended}"));
     checks.check("until it is asked to, with code 0 (S-199)", status);
+    checks.check(
+        "and wrote nothing without a plan (S-183)",
+        nothing_of_ours(),
+    );
+    Ok(())
+}
+
+/// No virtual server, and nothing that bears our name, in the namespace of the calling thread.
+fn nothing_of_ours() -> Result<()> {
     let servers = Program::Ipvsadm.run(&["-Sn"])?;
-    let nothing = servers.trim().is_empty();
-    let nothing = nothing
-        .then_some(())
-        .with_context(|| format!("ipvsadm shows {servers}"));
-    checks.check("and wrote nothing without a plan (S-183)", nothing);
+    ensure!(servers.trim().is_empty(), "ipvsadm shows {servers}");
+    let seen = [
+        Program::Ipset.run(&["list", "-n"])?,
+        Program::IptablesSave.run(&[])?,
+        Program::Ip6tablesSave.run(&[])?,
+        Program::Ip.run(&["link", "show"])?,
+        Program::Ip.run(&["route", "show", "table", "local"])?,
+    ]
+    .concat();
+    let ours = |line: &&str| line.contains("PORTOLAN") || line.contains("kube-ipvs0");
+    let found: Vec<_> = seen.lines().filter(ours).collect();
+    ensure!(found.is_empty(), "there is {found:?}");
     Ok(())
 }
 
