@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod from_kube;
+pub mod known;
 pub mod manifests;
 pub mod output;
 pub mod serve;
