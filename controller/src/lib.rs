@@ -10,6 +10,7 @@ pub mod engine;
 pub mod from_kube;
 pub mod known;
 pub mod manifests;
+pub mod object;
 pub mod output;
 pub mod serve;
 pub mod store;

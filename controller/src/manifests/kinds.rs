@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::FileContents;
-use super::object::{Found, ObjectId};
 use super::problem::{Place, Problem, Severity};
 use super::typed::{Typed, typed};
 use crate::from_kube::{self, FieldError};
+use crate::object::{Found, ObjectId};
 
 /// The kinds that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,7 +248,7 @@ impl Reader<'_> {
             field,
             problem: problem.into(),
         });
-        if let Some(ignored) = found.ignored() {
+        if let Some(ignored) = found.ignored_mut() {
             ignored.extend(unknown);
             for reason in ignored.iter() {
                 self.warn(reason.to_string());

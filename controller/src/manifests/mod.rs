@@ -6,17 +6,17 @@
 
 mod documents;
 mod kinds;
-mod object;
 mod problem;
 mod source;
 mod typed;
 
-pub use object::{Found, ObjectId};
 pub use problem::{Place, Problem, Severity};
 pub use source::{Source, SourceError, list_folder, read_file};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use crate::object::{Found, ObjectId};
 
 /// What one file holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

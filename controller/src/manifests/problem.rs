@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::ObjectId;
+use crate::object::ObjectId;
 
 /// A place in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]

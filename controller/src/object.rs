@@ -1,4 +1,4 @@
-//! Objects of all kinds together.
+//! Objects of all kinds together, wherever they were read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -87,8 +87,18 @@ impl Found {
         }
     }
 
-    /// What was passed over when it was read; kinds that are read whole or not at all have none.
-    pub(super) fn ignored(&mut self) -> Option<&mut Vec<Reason>> {
+    /// What was passed over when it was read.
+    pub fn ignored(&self) -> &[Reason] {
+        match self {
+            Self::Node(object) => &object.ignored,
+            Self::Service(object) => &object.ignored,
+            Self::EndpointSlice(object) => &object.ignored,
+            Self::ServiceCidr(_) | Self::ProxyConfig(_) => &[],
+        }
+    }
+
+    /// The same; kinds that are read whole or not at all have none.
+    pub(crate) fn ignored_mut(&mut self) -> Option<&mut Vec<Reason>> {
         match self {
             Self::Node(object) => Some(&mut object.ignored),
             Self::Service(object) => Some(&mut object.ignored),
