@@ -164,6 +164,21 @@ impl ClusterModel {
         names.filter_map(|id| self.slices.get(id))
     }
 
+    /// An EndpointSlice.
+    pub fn slice(&self, id: &SliceId) -> Option<&Arc<EndpointSlice>> {
+        self.slices.get(id)
+    }
+
+    /// A ServiceCIDR.
+    pub fn service_cidr(&self, name: &Arc<str>) -> Option<&Arc<ServiceCidr>> {
+        self.service_cidrs.get(name)
+    }
+
+    /// A ProxyConfig.
+    pub fn proxy_config(&self, name: &Arc<str>) -> Option<&Arc<ProxyConfig>> {
+        self.proxy_configs.get(name)
+    }
+
     /// All slices in order.
     pub fn slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
         self.slices.values()
