@@ -1,16 +1,40 @@
 //! What `run` was asked to do, checked once at start.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::api_server::ApiServer;
 use crate::serve::{Listen, ListenError};
+
+/// Where objects come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A folder of manifests, or one file.
+    Manifests(PathBuf),
+    /// A Kubernetes API server.
+    Cluster(ApiServer),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Manifests(path) => write!(f, "manifests in {}", path.display()),
+            Self::Cluster(server) => match (&server.address, &server.kubeconfig) {
+                (Some(address), _) => write!(f, "the API server at {address}"),
+                (None, Some(path)) => write!(f, "the API server of {}", path.display()),
+                (None, None) => f.write_str("the API server"),
+            },
+        }
+    }
+}
 
 /// Everything that `run` needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The folder of manifests, or one file.
-    pub manifests: PathBuf,
+    /// Where objects come from.
+    pub source: Source,
     /// Where agents connect.
     pub listen: Listen,
     /// Where plans are written as files.
@@ -42,7 +66,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the argument and what to write instead.
     pub fn new(
-        manifests: PathBuf,
+        source: Source,
         listen: &str,
         insecure: bool,
         plans_dir: Option<PathBuf>,
@@ -56,11 +80,11 @@ impl Config {
         {
             return Err(ListenError::Exposed { address }.into());
         }
-        if manifests.as_os_str() == "-" {
+        if source == Source::Manifests("-".into()) {
             return Err(ConfigError::Stdin);
         }
         Ok(Self {
-            manifests,
+            source,
             listen,
             plans_dir,
         })
@@ -72,7 +96,8 @@ mod tests {
     use super::*;
 
     fn config(listen: &str, insecure: bool) -> Result<Config, String> {
-        Config::new("dir".into(), listen, insecure, None).map_err(|error| error.to_string())
+        Config::new(Source::Manifests("dir".into()), listen, insecure, None)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -95,7 +120,7 @@ mod tests {
 
     #[test]
     fn standard_input_cannot_be_followed() {
-        let config = Config::new("-".into(), "127.0.0.1:0", true, None);
+        let config = Config::new(Source::Manifests("-".into()), "127.0.0.1:0", true, None);
         assert!(matches!(config, Err(ConfigError::Stdin)));
     }
 }

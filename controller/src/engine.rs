@@ -1,106 +1,77 @@
-//! Holds the planner: manifests in, plans out.
+//! Holds the planner: objects in, plans out.
 //!
-//! One thread owns everything here, so nothing is locked. Touches: the manifests for reading, the
-//! clock for waiting and measuring, the folder of plans for writing.
+//! One thread owns everything here and alone writes what is known. Touches: the clock for waiting
+//! and measuring, the folder of plans for writing; its sources touch files or the API server.
 
+mod cluster;
 mod folder;
+mod journal;
+mod manifests;
 mod plans_dir;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use portolan_planner::model::Event;
-use portolan_planner::{Planner, Update};
-use tracing::{error, info, warn};
+use portolan_planner::{Reason, Update};
+use tracing::{info, warn};
 
-use crate::manifests::{Found, ObjectId, Problem, Severity};
+pub use cluster::ClusterSource;
+pub use manifests::ManifestSource;
+
+use crate::known::Shared;
+use crate::object::ObjectId;
 use crate::store::Store;
-use folder::{Folder, Scan};
+use journal::Journal;
 use plans_dir::PlansDir;
 
-/// How often the manifests are looked at. A look costs one call for each file.
-const POLL: Duration = Duration::from_millis(100);
+/// Told of every update after it was published.
+pub type Listener = Box<dyn Fn(&Update) + Send>;
 
-/// Follows manifests and publishes the plans made from them.
-#[derive(Debug)]
+/// Plans what a source says and publishes the plans.
 pub struct Engine {
-    folder: Folder,
     plans_dir: Option<PlansDir>,
     store: Arc<Store>,
-    planner: Planner,
-    objects: BTreeMap<ObjectId, Arc<Found>>,
+    known: Shared,
+    listener: Option<Listener>,
     published: bool,
-    /// What was said already and is still true.
-    said: BTreeSet<String>,
+    journal: Journal,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("published", &self.published)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Engine {
-    /// Follows a folder or a file; plans go to the store, and as files into a folder if one is
-    /// given.
-    pub fn new(manifests: PathBuf, plans_dir: Option<PathBuf>, store: Arc<Store>) -> Self {
+    /// Plans go to the store, and as files into a folder if one is given.
+    pub fn new(known: Shared, store: Arc<Store>, plans_dir: Option<PathBuf>) -> Self {
         Self {
-            folder: Folder::new(manifests),
             plans_dir: plans_dir.map(PlansDir::new),
             store,
-            planner: Planner::default(),
-            objects: BTreeMap::new(),
+            known,
+            listener: None,
             published: false,
-            said: BTreeSet::new(),
+            journal: Journal::default(),
         }
     }
 
-    /// Looks at the manifests until the other end of `stopped` is gone.
-    pub fn follow(mut self, stopped: &Receiver<()>) {
-        loop {
-            self.look();
-            match stopped.recv_timeout(POLL) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
+    /// Tells somebody of every update.
+    #[must_use]
+    pub fn telling(mut self, listener: Listener) -> Self {
+        self.listener = Some(listener);
+        self
     }
 
-    /// Looks at the manifests once; publishes if something changed.
-    pub fn look(&mut self) {
-        let start = Instant::now();
-        match self.folder.scan() {
-            Ok(None) => {}
-            Ok(Some(scan)) => self.take_in(scan, start),
-            Err(error) => {
-                let path = self.folder.path().display();
-                let next = if self.published {
-                    "keeping the plans"
-                } else {
-                    "waiting for it"
-                };
-                let message = format!("{path}: {error}; {next}");
-                if self.said.insert(message.clone()) {
-                    warn!("{message}");
-                }
-            }
-        }
-    }
-
-    fn take_in(&mut self, scan: Scan, start: Instant) {
-        self.report(&scan.problems);
-        if !self.published && scan.is_incomplete {
-            // A plan without what cannot be read would take Services away from nodes that have
-            // them since before this program started (S-183).
-            warn!(
-                "no plan is published before all files and the ProxyConfig can be read once; nodes keep what they have"
-            );
-            return;
-        }
-        if !self.published && scan.objects.is_empty() {
-            info!(path = %self.folder.path().display(), "no manifests yet; waiting for them");
-            return;
-        }
-        let (events, changed) = difference(&self.objects, &scan.objects);
-        self.objects = scan.objects;
-        let update = self.planner.apply(events);
+    /// Plans what happened since `start`, and publishes what differs. The first time it publishes
+    /// even nothing: agents then know that there is nothing.
+    fn plan(&mut self, events: Vec<Event>, changed: &str, start: Instant) {
+        let update = self.known.write().planner.apply(events);
+        self.report(&update);
         if update.is_empty() && self.published {
             return;
         }
@@ -110,58 +81,56 @@ impl Engine {
         info!(changed, services, nodes, milliseconds, "planned");
     }
 
+    /// Logs what planning found; what reading found was said by whoever read.
+    fn report(&mut self, update: &Update) {
+        self.journal.begin();
+        for (id, planned) in &update.services {
+            let reasons = planned.iter().flat_map(|planned| &planned.warnings);
+            let reasons = reasons.map(|warning| &warning.reason);
+            let found = reasons.filter(|reason| !matches!(reason, Reason::Ignored { .. }));
+            let messages = found.map(ToString::to_string);
+            self.journal.note(&ObjectId::Service(id.clone()), messages);
+        }
+        self.journal.end();
+    }
+
     fn publish(&mut self, update: Update) {
+        if let Some(listener) = &self.listener {
+            listener(&update);
+        }
         self.store.publish(update);
         self.published = true;
         if let Some(plans_dir) = &mut self.plans_dir
-            && let Err(error) = plans_dir.write(&self.planner)
+            && let Err(error) = plans_dir.write(&self.known.read().planner)
         {
             warn!("{error}");
         }
     }
-
-    /// Logs what was not true before.
-    fn report(&mut self, problems: &[Problem]) {
-        let mut said = BTreeSet::new();
-        for problem in problems {
-            let text = problem.to_string();
-            if !self.said.contains(&text) {
-                match problem.severity {
-                    Severity::Warning => warn!("{text}"),
-                    Severity::LeftOut | Severity::Unreadable => error!("{text}"),
-                }
-            }
-            said.insert(text);
-        }
-        self.said = said;
-    }
 }
 
-/// How many objects a log line names.
-const NAMED: usize = 3;
+/// The first few names of objects that changed, for a log line.
+#[derive(Debug, Default)]
+struct Names {
+    first: Vec<String>,
+    count: usize,
+}
 
-/// The events that lead from one set of objects to another, and a few words about them.
-fn difference(
-    old: &BTreeMap<ObjectId, Arc<Found>>,
-    new: &BTreeMap<ObjectId, Arc<Found>>,
-) -> (Vec<Event>, String) {
-    let mut events = Vec::new();
-    let mut names = Vec::new();
-    for (id, found) in new {
-        if old.get(id) != Some(found) {
-            events.push(found.present());
-            names.push(id.to_string());
+impl Names {
+    /// How many objects a log line names.
+    const SHOWN: usize = 3;
+
+    fn add(&mut self, name: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < Self::SHOWN {
+            self.first.push(name());
         }
     }
-    for id in old.keys().filter(|id| !new.contains_key(id)) {
-        events.push(id.removed());
-        names.push(format!("{id} (gone)"));
+
+    fn in_words(&self) -> String {
+        let words = self.first.join(", ");
+        match self.count - self.first.len() {
+            0 => words,
+            more => format!("{words} and {more} more"),
+        }
     }
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
-    let mut words = names.join(", ");
-    if more > 0 {
-        words += &format!(" and {more} more");
-    }
-    (events, words)
 }

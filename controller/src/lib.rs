@@ -4,6 +4,7 @@
 //! `serve`. Nothing here names something to its right.
 #![forbid(unsafe_code)]
 
+pub mod api_server;
 pub mod cli;
 pub mod config;
 pub mod engine;
@@ -14,3 +15,4 @@ pub mod object;
 pub mod output;
 pub mod serve;
 pub mod store;
+pub mod watch;

@@ -78,7 +78,12 @@ impl Found {
 
     /// The event of its presence.
     pub fn present(&self) -> Event {
-        match self.clone() {
+        self.clone().into_event()
+    }
+
+    /// The same, without keeping the object.
+    pub fn into_event(self) -> Event {
+        match self {
             Self::Node(object) => object.into(),
             Self::ServiceCidr(object) => object.into(),
             Self::ProxyConfig(object) => object.into(),

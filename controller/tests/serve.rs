@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_controller::engine::Engine;
+use portolan_controller::engine::{Engine, ManifestSource};
+use portolan_controller::known::Shared;
 use portolan_controller::serve::{Listen, serve};
 use portolan_controller::store::Store;
 use portolan_plan::{EntryHash, EntryKey, PlanHash};
@@ -45,7 +46,7 @@ fn service(number: usize) -> String {
 /// A controller on a folder of manifests that is looked at when the test says so.
 struct Controller {
     folder: TempDir,
-    engine: Engine,
+    engine: ManifestSource,
     store: Arc<Store>,
     address: String,
 }
@@ -66,7 +67,8 @@ impl Controller {
         let listen: Listen = "127.0.0.1:0".parse().unwrap();
         let (listener, listen) = listen.open_insecure().await.unwrap();
         tokio::spawn(serve(listener, store.clone(), std::future::pending()));
-        let engine = Engine::new(manifests, None, store.clone());
+        let engine = Engine::new(Shared::default(), store.clone(), None);
+        let engine = ManifestSource::new(engine, manifests);
         let address = format!("http://{listen}");
         Self {
             folder,

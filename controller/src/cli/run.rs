@@ -3,20 +3,26 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
 
 use super::{INCOMPLETE, OK, UNUSABLE};
-use crate::config::Config;
-use crate::engine::Engine;
+use crate::api_server::ApiServer;
+use crate::config::{Config, Source};
+use crate::engine::{ClusterSource, Engine, ManifestSource};
+use crate::known::Shared;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
+use crate::watch::{self, Watches};
 
 /// How long streams may take to end once the program was asked to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -24,9 +30,20 @@ const GRACE: Duration = Duration::from_millis(500);
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
     /// A folder with YAML or JSON, or a file: Nodes, Services, EndpointSlices, ServiceCIDRs and
-    /// the ProxyConfig. It is read again when it changes.
-    #[arg(long, value_name = "DIR", env = "PORTOLAN_MANIFESTS")]
-    manifests: PathBuf,
+    /// the ProxyConfig. It is read again when it changes. Without it a cluster is watched.
+    #[arg(long, value_name = "DIR", env = "PORTOLAN_MANIFESTS", conflicts_with_all = ["kubeconfig", "context", "api_server"])]
+    manifests: Option<PathBuf>,
+    /// How the API server is reached. Default: KUBECONFIG, ~/.kube/config, or the service account
+    /// of the pod.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig other than its current one.
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+    /// The API server's address, in place of the one found. Never give the address of a Service:
+    /// those work only once agents have their plans.
+    #[arg(long, value_name = "URL", env = "PORTOLAN_API_SERVER")]
+    api_server: Option<String>,
     /// Where agents connect: unix:PATH or IP:PORT; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", env = "PORTOLAN_LISTEN")]
     listen: String,
@@ -46,6 +63,19 @@ pub(super) struct RunArguments {
     log: String,
 }
 
+impl RunArguments {
+    fn source(&self) -> Source {
+        match &self.manifests {
+            Some(path) => Source::Manifests(path.clone()),
+            None => Source::Cluster(ApiServer {
+                kubeconfig: self.kubeconfig.clone(),
+                context: self.context.clone(),
+                address: self.api_server.clone(),
+            }),
+        }
+    }
+}
+
 /// Runs until it is asked to end.
 pub(super) fn run(arguments: RunArguments) -> u8 {
     let tell = |code, error: &dyn std::fmt::Display| {
@@ -53,14 +83,15 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         drop(writeln!(io::stderr().lock(), "error: {error}"));
         code
     };
+    let source = arguments.source();
     let RunArguments {
-        manifests,
         listen,
         insecure,
         plans_dir,
         log,
+        ..
     } = arguments;
-    let config = match Config::new(manifests, &listen, insecure, plans_dir) {
+    let config = match Config::new(source, &listen, insecure, plans_dir) {
         Ok(config) => config,
         Err(error) => return tell(UNUSABLE, &error),
     };
@@ -86,27 +117,25 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
 }
 
 async fn follow(config: Config) -> anyhow::Result<()> {
-    let Config {
-        manifests,
-        listen,
-        plans_dir,
-    } = config;
     // The handlers stand before anything is there that would have to be cleaned up.
     let mut terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
-    let (listener, listen) = listen.open_insecure().await?;
+    let source = config.source.to_string();
+    let feed = match config.source {
+        Source::Manifests(path) => Feed::Manifests(path),
+        Source::Cluster(server) => Feed::Cluster(server.client().await?),
+    };
+    let (listener, listen) = config.listen.open_insecure().await?;
     info!(
         %listen,
-        manifests = %manifests.display(),
-        plans_dir = plans_dir.as_ref().map(|dir| tracing::field::display(dir.display())),
+        source,
+        plans_dir = config.plans_dir.as_ref().map(|dir| tracing::field::display(dir.display())),
         tls = false,
         version = env!("CARGO_PKG_VERSION"),
         "started"
     );
     let store = Arc::new(Store::default());
-    let engine = Engine::new(manifests, plans_dir, store.clone());
-    let (stop, stopped) = std::sync::mpsc::sync_channel(1);
-    let engine = tokio::task::spawn_blocking(move || engine.follow(&stopped));
+    let following = Following::start(feed, config.plans_dir, &store);
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let served = serve(listener, store, async { drop(ended.await) });
     let signalled = async {
@@ -123,11 +152,58 @@ async fn follow(config: Config) -> anyhow::Result<()> {
         // Streams of agents never end by themselves; they connect again elsewhere.
         () = signalled => Ok(()),
     };
-    drop(stop);
-    engine.await.context("end the engine")?;
+    following.end().await?;
     if let Listen::Unix(path) = listen {
         // The server takes it away itself unless a stream held it up.
         drop(std::fs::remove_file(path));
     }
     result
+}
+
+/// Where objects come from, open.
+enum Feed {
+    Manifests(PathBuf),
+    Cluster(Client),
+}
+
+/// The engine on its thread, and what feeds it.
+struct Following {
+    engine: JoinHandle<()>,
+    /// Dropping either ends the engine.
+    _watches: Option<Watches>,
+    _stop: SyncSender<()>,
+}
+
+impl Following {
+    fn start(feed: Feed, plans_dir: Option<PathBuf>, store: &Arc<Store>) -> Self {
+        let known = Shared::default();
+        let engine = Engine::new(known, store.clone(), plans_dir);
+        let (stop, stopped) = std::sync::mpsc::sync_channel(1);
+        let (engine, watches) = match feed {
+            Feed::Manifests(path) => {
+                let source = ManifestSource::new(engine, path);
+                (spawn_blocking(move || source.follow(&stopped)), None)
+            }
+            Feed::Cluster(client) => {
+                let (watches, seen) = watch::start(&client);
+                let source = ClusterSource::new(engine, seen);
+                (spawn_blocking(move || source.follow()), Some(watches))
+            }
+        };
+        Self {
+            engine,
+            _watches: watches,
+            _stop: stop,
+        }
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        let Self {
+            engine,
+            _watches: watches,
+            _stop: stop,
+        } = self;
+        drop((watches, stop));
+        engine.await.context("end the engine")
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Touches: the network. One task for each stream; a slow agent holds back only its own.
 
+mod ack;
 mod listen;
 mod session;
 

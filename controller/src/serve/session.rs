@@ -12,14 +12,15 @@ use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, item, wire};
 use tokio::sync::{mpsc, watch};
 use tonic::{Status, Streaming};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
+use super::ack;
 use crate::store::{Batch, Position, Store};
 
 type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
 
 /// Why a session ended.
-enum End {
+pub(super) enum End {
     /// The agent went away.
     Gone,
     /// It is told why.
@@ -60,15 +61,34 @@ async fn serve(store: &Store, mut answers: Streaming<wire::AgentMessage>, queue:
         }
         Err(_) => return,
     };
-    let node = hello.node.clone();
-    info!(node, agent = hello.agent_version, "agent connected");
-    match follow(store, &hello, &mut answers, queue).await {
-        Err(End::Refused(status)) => {
-            warn!(node, reason = status.message(), "agent refused");
-            drop(queue.send(Err(status)).await);
-        }
-        Err(End::Gone) | Ok(()) => info!(node, "agent gone"),
+    connected(&hello);
+    let ended = follow(store, &hello, &mut answers, queue).await;
+    if let Err(End::Refused(status)) = ended {
+        refused(&hello, &status);
+        drop(queue.send(Err(status)).await);
+    } else {
+        gone(&hello);
     }
+}
+
+fn connected(hello: &wire::Hello) {
+    info!(
+        node = hello.node,
+        agent = hello.agent_version,
+        "agent connected"
+    );
+}
+
+fn refused(hello: &wire::Hello, status: &Status) {
+    warn!(
+        node = hello.node,
+        reason = status.message(),
+        "agent refused"
+    );
+}
+
+fn gone(hello: &wire::Hello) {
+    info!(node = hello.node, "agent gone");
 }
 
 async fn follow(
@@ -103,7 +123,7 @@ async fn follow(
                 number += 1;
                 let snapshot = batch.snapshot;
                 send(queue, number, batch).await?;
-                let done = answer(answers, hello, number, snapshot).await?;
+                let done = ack::wait(answers, hello, number, snapshot).await?;
                 position = done.then_some(next);
                 if position.is_none() {
                     // A refused batch is followed by the whole plan at once.
@@ -201,54 +221,4 @@ impl Chunk {
     fn rest(self) -> Option<wire::Items> {
         (!self.items.is_empty()).then_some(wire::Items { items: self.items })
     }
-}
-
-/// Waits for the answer to a batch; false when the agent needs the whole plan.
-async fn answer(
-    answers: &mut Streaming<wire::AgentMessage>,
-    hello: &wire::Hello,
-    number: u64,
-    snapshot: bool,
-) -> Result<bool, End> {
-    let Some(message) = answers.message().await? else {
-        return Err(End::Gone);
-    };
-    let ack = match message.message {
-        Some(Answer::Ack(ack)) if ack.batch == number => ack,
-        _ => {
-            let wrong = format!("an answer to batch {number} was expected");
-            return Err(End::Refused(Status::invalid_argument(wrong)));
-        }
-    };
-    let node = &hello.node;
-    for failure in &ack.failures {
-        warn!(node, failure, "not in force on the node");
-    }
-    for entry in &ack.undecodable {
-        warn!(
-            node,
-            entry, "the agent cannot read this entry; is it older than the controller?"
-        );
-    }
-    if ack.refused && snapshot {
-        // The same bytes would be refused again, at once and for ever.
-        let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
-        return Err(End::Refused(Status::data_loss(wrong)));
-    }
-    if ack.refused {
-        warn!(
-            node,
-            "the agent holds another plan than it should; sending all of it"
-        );
-    } else {
-        let milliseconds = ack.apply_microseconds / 1000;
-        debug!(
-            node,
-            batch = number,
-            milliseconds,
-            operations = ack.operations,
-            "applied"
-        );
-    }
-    Ok(!ack.refused)
 }

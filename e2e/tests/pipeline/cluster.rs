@@ -10,7 +10,8 @@ use portolan_agent::programmer::{Applied, Programmer};
 use portolan_agent::receive::Receiver;
 use portolan_agent::record::Record;
 use portolan_agent::slot::PlanSlot;
-use portolan_controller::engine::Engine;
+use portolan_controller::engine::{Engine, ManifestSource};
+use portolan_controller::known::Shared;
 use portolan_controller::serve::{Listen, serve};
 use portolan_controller::store::Store;
 use portolan_plan::PlanHash;
@@ -102,7 +103,8 @@ impl Cluster {
 
     fn run(&mut self) {
         let store = Arc::new(Store::default());
-        let engine = Engine::new(self.folder.path().join("manifests"), None, store.clone());
+        let engine = Engine::new(Shared::default(), store.clone(), None);
+        let engine = ManifestSource::new(engine, self.folder.path().join("manifests"));
         let (stop_engine, stopped) = std::sync::mpsc::sync_channel(1);
         let engine = std::thread::spawn(move || engine.follow(&stopped));
         let (stop_server, ended) = oneshot::channel();

@@ -1,0 +1,192 @@
+//! The API server as a source.
+//!
+//! Nothing is planned before every kind was listed once: a plan made of half the objects would take
+//! Services away from nodes that have them (S-183).
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use portolan_planner::model::{ClusterModel, Event, ObjectChange, ProxyConfig};
+use tokio::sync::mpsc::Receiver;
+use tracing::{error, info};
+
+use super::{Engine, Journal, Names};
+use crate::known::Known;
+use crate::object::{Found, ObjectId};
+use crate::watch::{Kind, Seen};
+
+/// What is planned at once. Under load this gathers what came while the last batch was planned.
+const BATCH: usize = 4096;
+
+/// Follows what watches see.
+#[derive(Debug)]
+pub struct ClusterSource {
+    engine: Engine,
+    seen: Receiver<Seen>,
+    /// The kinds that were not listed yet.
+    missing: BTreeSet<Kind>,
+    /// What was seen meanwhile.
+    waiting: Vec<Seen>,
+    /// Whether the settings could be read, or there are none.
+    settings_known: bool,
+    /// What was said about reading objects.
+    journal: Journal,
+}
+
+impl ClusterSource {
+    /// What comes out of `seen` goes to the engine.
+    pub fn new(engine: Engine, seen: Receiver<Seen>) -> Self {
+        Self {
+            engine,
+            seen,
+            missing: Kind::ALL.into_iter().collect(),
+            waiting: Vec::new(),
+            settings_known: true,
+            journal: Journal::default(),
+        }
+    }
+
+    /// Follows until all watches have ended.
+    pub fn follow(mut self) {
+        while let Some(first) = self.seen.blocking_recv() {
+            let start = Instant::now();
+            let mut batch = vec![first];
+            while batch.len() < BATCH
+                && let Ok(next) = self.seen.try_recv()
+            {
+                batch.push(next);
+            }
+            self.take_in(batch, start);
+        }
+    }
+
+    /// Takes in what was seen together.
+    pub fn take_in(&mut self, batch: Vec<Seen>, start: Instant) {
+        for seen in &batch {
+            if let Seen::All { kind, objects, .. } = seen
+                && self.missing.remove(kind)
+            {
+                info!(kind = kind.name(), objects = objects.len(), "listed");
+            }
+            self.look_at_settings(seen);
+        }
+        self.waiting.extend(batch);
+        if !self.missing.is_empty() || !(self.settings_known || self.engine.published) {
+            return;
+        }
+        let batch = std::mem::take(&mut self.waiting);
+        let (events, changed) = self.translate(batch);
+        self.engine.plan(events, &changed, start);
+    }
+
+    /// Turns what was seen into events, and notes what is wrong with it.
+    fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String) {
+        let mut events = Vec::with_capacity(batch.len());
+        let mut names = Names::default();
+        self.journal.begin();
+        let mut known = self.engine.known.write();
+        for seen in batch {
+            match seen {
+                Seen::All {
+                    kind,
+                    objects,
+                    unreadable,
+                } => {
+                    names.add(|| format!("all {} of {}", objects.len(), kind.resource()));
+                    self.journal.note_all(kind, &objects, &unreadable);
+                    events.push(replace(&mut known, kind, objects, unreadable));
+                }
+                Seen::Present(found) => {
+                    let id = found.id();
+                    names.add(|| id.to_string());
+                    self.journal.note_read(&id, &found);
+                    known.left_out.remove(&id);
+                    events.push(found.into_event());
+                }
+                Seen::Unreadable(id, problem) => {
+                    names.add(|| format!("{id} (unreadable)"));
+                    self.journal.note_unreadable(&id, &problem);
+                    known.left_out.insert(id, problem);
+                }
+                Seen::Gone(id) => {
+                    names.add(|| format!("{id} (gone)"));
+                    self.journal.forget(&id);
+                    known.left_out.remove(&id);
+                    events.push(id.removed());
+                }
+            }
+        }
+        self.journal.end();
+        (events, names.in_words())
+    }
+
+    /// Settings that cannot be read at the start are waited for: nobody knows what nodes have.
+    fn look_at_settings(&mut self, seen: &Seen) {
+        let is_settings = |id: &ObjectId| *id == ObjectId::ProxyConfig(ProxyConfig::DEFAULT.into());
+        let known = match seen {
+            Seen::All {
+                kind: Kind::ProxyConfig,
+                unreadable,
+                ..
+            } => !unreadable.iter().any(|(id, _)| is_settings(id)),
+            Seen::Present(found) if is_settings(&found.id()) => true,
+            Seen::Gone(id) if is_settings(id) => true,
+            Seen::Unreadable(id, _) if is_settings(id) => false,
+            _ => return,
+        };
+        if self.settings_known && !known && !self.engine.published {
+            let problem = match seen {
+                Seen::Unreadable(_, problem) => problem.as_str(),
+                Seen::All { unreadable, .. } => unreadable.first().map_or("", |(_, p)| p.as_str()),
+                _ => "",
+            };
+            error!(
+                "ProxyConfig default: {problem}; no plan is published before it can be read once, \
+                 nodes keep what they have"
+            );
+        }
+        self.settings_known = known;
+    }
+}
+
+/// Everything of a kind in place of what was known. What is there and cannot be read keeps the
+/// form it had (S-183).
+fn replace(
+    known: &mut Known,
+    kind: Kind,
+    mut objects: Vec<Found>,
+    unreadable: Vec<(ObjectId, String)>,
+) -> Event {
+    let model = known.planner.model();
+    objects.extend(unreadable.iter().filter_map(|(id, _)| kept(model, id)));
+    known.left_out.retain(|id, _| Kind::of(id) != kind);
+    known.left_out.extend(unreadable);
+    /// All objects of one kind, as an event.
+    macro_rules! all {
+        ($kind:ident) => {{
+            let of_kind = objects.into_iter().filter_map(|found| match found {
+                Found::$kind(object) => Some(object),
+                _ => None,
+            });
+            Event::$kind(ObjectChange::Replace(of_kind.collect()))
+        }};
+    }
+    match kind {
+        Kind::Node => all!(Node),
+        Kind::Service => all!(Service),
+        Kind::EndpointSlice => all!(EndpointSlice),
+        Kind::ServiceCidr => all!(ServiceCidr),
+        Kind::ProxyConfig => all!(ProxyConfig),
+    }
+}
+
+/// The last form of an object that could be read.
+fn kept(model: &ClusterModel, id: &ObjectId) -> Option<Found> {
+    Some(match id {
+        ObjectId::Node(name) => Found::Node((**model.node(name)?).clone()),
+        ObjectId::Service(id) => Found::Service((**model.service(id)?).clone()),
+        ObjectId::EndpointSlice(id) => Found::EndpointSlice((**model.slice(id)?).clone()),
+        ObjectId::ServiceCidr(name) => Found::ServiceCidr((**model.service_cidr(name)?).clone()),
+        ObjectId::ProxyConfig(name) => Found::ProxyConfig((**model.proxy_config(name)?).clone()),
+    })
+}

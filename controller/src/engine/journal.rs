@@ -1,0 +1,127 @@
+//! What was said about objects, so that each thing is said once and not again while it stays true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tracing::{info, warn};
+
+use crate::object::{Found, ObjectId};
+use crate::watch::Kind;
+
+/// How many lines one batch may write. A cluster where everything is wrong must not drown the log.
+const LINES: usize = 100;
+
+/// What was said and is still true, by object.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    said: BTreeMap<ObjectId, BTreeSet<String>>,
+    lines: usize,
+    unsaid: usize,
+}
+
+impl Journal {
+    /// Begins a batch.
+    pub(super) fn begin(&mut self) {
+        (self.lines, self.unsaid) = (0, 0);
+    }
+
+    /// What reading an object passed over.
+    pub(super) fn note_read(&mut self, id: &ObjectId, found: &Found) {
+        self.note(id, found.ignored().iter().map(ToString::to_string));
+    }
+
+    /// An object that could not be read.
+    pub(super) fn note_unreadable(&mut self, id: &ObjectId, problem: &str) {
+        let kept = "it stays planned as it was, or is left out if it is new";
+        self.note(id, [format!("{problem}; {kept}")]);
+    }
+
+    /// All objects of a kind; nothing is remembered of others.
+    pub(super) fn note_all(
+        &mut self,
+        kind: Kind,
+        objects: &[Found],
+        unreadable: &[(ObjectId, String)],
+    ) {
+        let present: BTreeSet<ObjectId> = objects.iter().map(Found::id).collect();
+        self.said
+            .retain(|id, _| Kind::of(id) != kind || present.contains(id));
+        for found in objects {
+            self.note_read(&found.id(), found);
+        }
+        for (id, problem) in unreadable {
+            self.note_unreadable(id, problem);
+        }
+    }
+
+    /// An object is gone.
+    pub(super) fn forget(&mut self, id: &ObjectId) {
+        self.said.remove(id);
+    }
+
+    /// Everything that is to be said about an object now; returns how much of it is new.
+    pub(super) fn note(
+        &mut self,
+        object: &ObjectId,
+        messages: impl IntoIterator<Item = String>,
+    ) -> usize {
+        let now: BTreeSet<String> = messages.into_iter().collect();
+        let before = self.said.remove(object).unwrap_or_default();
+        let mut new = 0;
+        for message in now.difference(&before) {
+            new += 1;
+            if self.lines < LINES {
+                self.lines += 1;
+                warn!("{object}: {message}");
+            } else {
+                self.unsaid += 1;
+            }
+        }
+        if !now.is_empty() {
+            self.said.insert(object.clone(), now);
+        }
+        new
+    }
+
+    /// Ends a batch.
+    pub(super) fn end(&mut self) {
+        if self.unsaid > 0 {
+            let more = self.unsaid;
+            info!(
+                "{more} more warnings; `kubectl get proxyconfig default -o yaml` lists them in its status"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> ObjectId {
+        ObjectId::Node("a".into())
+    }
+
+    fn note(journal: &mut Journal, messages: &[&str]) -> usize {
+        journal.note(&node(), messages.iter().map(|text| (*text).to_owned()))
+    }
+
+    #[test]
+    fn what_stays_true_is_said_once_and_what_comes_back_is_said_again() {
+        let mut journal = Journal::default();
+        assert_eq!(note(&mut journal, &["one", "two"]), 2);
+        assert_eq!(note(&mut journal, &["two", "one"]), 0);
+        assert_eq!(note(&mut journal, &["two", "three"]), 1);
+        assert_eq!(note(&mut journal, &[]), 0);
+        assert!(journal.said.is_empty(), "nothing is kept of what is right");
+        assert_eq!(note(&mut journal, &["one"]), 1);
+    }
+
+    #[test]
+    fn a_batch_writes_a_bounded_number_of_lines() {
+        let mut journal = Journal::default();
+        journal.begin();
+        let many = (0..LINES + 7).map(|number| number.to_string());
+        assert_eq!(journal.note(&node(), many), LINES + 7);
+        assert_eq!((journal.lines, journal.unsaid), (LINES, 7));
+    }
+}

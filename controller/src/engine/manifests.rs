@@ -1,0 +1,126 @@
+//! Manifests as a source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use portolan_planner::model::Event;
+use tracing::{error, info, warn};
+
+use super::folder::{Folder, Scan};
+use super::{Engine, Names};
+use crate::manifests::{Found, ObjectId, Problem, Severity};
+
+/// How often the manifests are looked at. A look costs one call for each file.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Follows a folder of manifests, or one file.
+#[derive(Debug)]
+pub struct ManifestSource {
+    engine: Engine,
+    folder: Folder,
+    objects: BTreeMap<ObjectId, Arc<Found>>,
+    /// What was said already and is still true.
+    said: BTreeSet<String>,
+}
+
+impl ManifestSource {
+    /// What the manifests say goes to the engine.
+    pub fn new(engine: Engine, manifests: PathBuf) -> Self {
+        Self {
+            engine,
+            folder: Folder::new(manifests),
+            objects: BTreeMap::new(),
+            said: BTreeSet::new(),
+        }
+    }
+
+    /// Looks at the manifests until the other end of `stopped` is gone.
+    pub fn follow(mut self, stopped: &Receiver<()>) {
+        loop {
+            self.look();
+            match stopped.recv_timeout(POLL) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Looks at the manifests once; publishes if something changed.
+    pub fn look(&mut self) {
+        let start = Instant::now();
+        match self.folder.scan() {
+            Ok(None) => {}
+            Ok(Some(scan)) => self.take_in(scan, start),
+            Err(error) => {
+                let path = self.folder.path().display();
+                let next = if self.engine.published {
+                    "keeping the plans"
+                } else {
+                    "waiting for it"
+                };
+                let message = format!("{path}: {error}; {next}");
+                if self.said.insert(message.clone()) {
+                    warn!("{message}");
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, scan: Scan, start: Instant) {
+        self.report(&scan.problems);
+        if !self.engine.published && scan.is_incomplete {
+            // A plan without what cannot be read would take Services away from nodes that have
+            // them since before this program started (S-183).
+            warn!(
+                "no plan is published before all files and the ProxyConfig can be read once; nodes keep what they have"
+            );
+            return;
+        }
+        if !self.engine.published && scan.objects.is_empty() {
+            info!(path = %self.folder.path().display(), "no manifests yet; waiting for them");
+            return;
+        }
+        let (events, changed) = difference(&self.objects, &scan.objects);
+        self.objects = scan.objects;
+        self.engine.plan(events, &changed, start);
+    }
+
+    /// Logs what was not true before.
+    fn report(&mut self, problems: &[Problem]) {
+        let mut said = BTreeSet::new();
+        for problem in problems {
+            let text = problem.to_string();
+            if !self.said.contains(&text) {
+                match problem.severity {
+                    Severity::Warning => warn!("{text}"),
+                    Severity::LeftOut | Severity::Unreadable => error!("{text}"),
+                }
+            }
+            said.insert(text);
+        }
+        self.said = said;
+    }
+}
+
+/// The events that lead from one set of objects to another, and a few words about them.
+fn difference(
+    old: &BTreeMap<ObjectId, Arc<Found>>,
+    new: &BTreeMap<ObjectId, Arc<Found>>,
+) -> (Vec<Event>, String) {
+    let mut events = Vec::new();
+    let mut names = Names::default();
+    for (id, found) in new {
+        if old.get(id) != Some(found) {
+            events.push(found.present());
+            names.add(|| id.to_string());
+        }
+    }
+    for id in old.keys().filter(|id| !new.contains_key(id)) {
+        events.push(id.removed());
+        names.add(|| format!("{id} (gone)"));
+    }
+    (events, names.in_words())
+}

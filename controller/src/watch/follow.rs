@@ -1,0 +1,350 @@
+//! One kind: everything once, then what changes, for ever.
+//!
+//! A list is always a consistent read, never what some server's cache held a while ago, so the
+//! model does not go back in time. One client can afford a fresh list after every failure; that
+//! also survives a store that was restored to an older state.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use kube::Client;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::{ObjectList, Request};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::object::{Read, Text, identity, read};
+use super::problem::Problem;
+use super::{Kind, Seen};
+use crate::object::{Found, ObjectId};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// How long a request may take to be answered, and a stream of existing objects may pause.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How long a watch may be silent. Servers send a bookmark every minute.
+const SILENCE: Duration = Duration::from_secs(150);
+/// The server ends a watch after this many seconds.
+const LASTS: u32 = 290;
+/// Pauses after failures: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often a kind that the server does not know is asked for again.
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+
+type Events = BoxStream<'static, Result<WatchEvent<Text>, kube::Error>>;
+
+/// How a watch ended.
+enum End {
+    /// As the server ends every watch after a while; it goes on from this version.
+    Resume(String),
+    /// All has to be listed again.
+    Relist(Problem),
+    /// The server does not know the kind, which may be.
+    Unknown,
+    /// Nobody listens any more.
+    Closed,
+}
+
+impl From<Problem> for End {
+    fn from(problem: Problem) -> Self {
+        Self::Relist(problem)
+    }
+}
+
+/// Follows a kind until nobody listens any more.
+pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>) {
+    let follower = Follower {
+        client,
+        kind,
+        seen,
+        streams: true,
+        troubled: None,
+        pause: FIRST_PAUSE,
+    };
+    follower.run().await;
+}
+
+struct Follower {
+    client: Client,
+    kind: Kind,
+    seen: mpsc::Sender<Seen>,
+    /// Whether the server can send existing objects as a stream.
+    streams: bool,
+    /// What is wrong and was said.
+    troubled: Option<String>,
+    /// The next pause after a failure.
+    pause: Duration,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let mut version = None;
+        loop {
+            let start = Instant::now();
+            let Err(end) = self.follow(version.take()).await;
+            match end {
+                End::Closed => return,
+                End::Resume(last) => {
+                    version = Some(last);
+                    if start.elapsed() < FIRST_PAUSE {
+                        sleep(FIRST_PAUSE).await;
+                    }
+                }
+                End::Unknown => sleep(UNKNOWN_PAUSE).await,
+                End::Relist(problem) if self.streams && refuses_streams(&problem) => {
+                    self.streams = false;
+                    info!(
+                        kind = self.kind.name(),
+                        "the server streams no lists; listing in pages"
+                    );
+                }
+                End::Relist(problem) => {
+                    self.complain(&problem);
+                    sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Lists if there is no version to go on from, then watches.
+    async fn follow(&mut self, version: Option<String>) -> Result<std::convert::Infallible, End> {
+        let (events, version) = match version {
+            Some(version) => (self.open(&version, false).await?, version),
+            None if self.streams => self.stream_all().await?,
+            None => {
+                let version = self.list_all().await?;
+                (self.open(&version, false).await?, version)
+            }
+        };
+        self.watch(events, version).await
+    }
+
+    /// Everything as a stream, which then goes on with the changes.
+    async fn stream_all(&mut self) -> Result<(Events, String), End> {
+        // Without a version the server answers with what is true now, not with what it remembers.
+        let mut events = match self.open("", true).await {
+            Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
+            events => events?,
+        };
+        let mut all = All::default();
+        loop {
+            let event = match timeout(ANSWER, events.next()).await {
+                Ok(event) => event,
+                Err(_) => {
+                    // Servers that do not know the parameter never tell where the list ends.
+                    self.streams = false;
+                    return Err(Problem::Silent(ANSWER).into());
+                }
+            };
+            match event.transpose().map_err(Problem::Api)? {
+                Some(WatchEvent::Added(text) | WatchEvent::Modified(text)) => {
+                    all.take(self.kind, &text);
+                }
+                Some(WatchEvent::Bookmark(mark)) => {
+                    if mark
+                        .metadata
+                        .annotations
+                        .contains_key("k8s.io/initial-events-end")
+                    {
+                        self.tell(all.seen(self.kind)).await?;
+                        self.recovered();
+                        return Ok((events, mark.metadata.resource_version));
+                    }
+                }
+                Some(WatchEvent::Deleted(_)) => {}
+                Some(WatchEvent::Error(status)) => return Err(failed(status)),
+                None => return Err(Problem::CutShort.into()),
+            }
+        }
+    }
+
+    /// Everything page by page.
+    async fn list_all(&mut self) -> Result<String, End> {
+        let mut all = All::default();
+        let mut next = None;
+        loop {
+            let params = ListParams {
+                limit: Some(PAGE),
+                continue_token: next,
+                field_selector: self.kind.field_selector(),
+                label_selector: self.kind.label_selector(),
+                ..ListParams::default()
+            };
+            let page = match self.page(&params).await {
+                Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
+                page => page?,
+            };
+            for text in &page.items {
+                all.take(self.kind, text);
+            }
+            next = page.metadata.continue_.filter(|token| !token.is_empty());
+            if next.is_none() {
+                let version = page
+                    .metadata
+                    .resource_version
+                    .filter(|text| !text.is_empty());
+                let version = version.ok_or(Problem::NoVersion)?;
+                self.tell(all.seen(self.kind)).await?;
+                self.recovered();
+                return Ok(version);
+            }
+        }
+    }
+
+    async fn page(&self, params: &ListParams) -> Result<ObjectList<Text>, Problem> {
+        let request = Request::new(self.kind.path()).list(params);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let page = timeout(ANSWER, self.client.request(request)).await;
+        Ok(page.map_err(|_| Problem::Silent(ANSWER))??)
+    }
+
+    /// Opens a watch.
+    async fn open(&self, version: &str, existing: bool) -> Result<Events, Problem> {
+        let params = WatchParams {
+            timeout: Some(LASTS),
+            bookmarks: true,
+            send_initial_events: existing,
+            field_selector: self.kind.field_selector(),
+            label_selector: self.kind.label_selector(),
+        };
+        let request = Request::new(self.kind.path()).watch(&params, version);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let events = timeout(ANSWER, self.client.request_events::<Text>(request)).await;
+        Ok(events.map_err(|_| Problem::Silent(ANSWER))??.boxed())
+    }
+
+    /// Hands on what changes.
+    async fn watch(
+        &mut self,
+        mut events: Events,
+        mut version: String,
+    ) -> Result<std::convert::Infallible, End> {
+        loop {
+            let event = match timeout(SILENCE, events.next()).await {
+                Ok(Some(Ok(event))) => event,
+                Ok(None) => return Err(End::Resume(version)),
+                Ok(Some(Err(error))) => {
+                    debug!(kind = self.kind.name(), %error, "watch broken");
+                    return Err(End::Resume(version));
+                }
+                Err(_) => {
+                    debug!(kind = self.kind.name(), "watch silent");
+                    return Err(End::Resume(version));
+                }
+            };
+            // An event shows that the server answers again.
+            self.recovered();
+            let (text, gone) = match event {
+                WatchEvent::Added(text) | WatchEvent::Modified(text) => (text, false),
+                WatchEvent::Deleted(text) => (text, true),
+                WatchEvent::Bookmark(mark) => {
+                    version = mark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) => return Err(failed(status)),
+            };
+            let Some((id, at)) = identity(self.kind, &text) else {
+                warn!(
+                    kind = self.kind.name(),
+                    "an object without a name came; it is passed over"
+                );
+                continue;
+            };
+            version = at;
+            let seen = if gone {
+                Some(Seen::Gone(id))
+            } else {
+                read(self.kind, &text).map(Seen::from)
+            };
+            if let Some(seen) = seen {
+                self.tell(seen).await?;
+            }
+        }
+    }
+
+    async fn tell(&self, seen: Seen) -> Result<(), End> {
+        self.seen.send(seen).await.map_err(|_| End::Closed)
+    }
+
+    fn is_unknown(&self, problem: &Problem) -> bool {
+        self.kind.may_be_unknown() && problem.status() == Some(404)
+    }
+
+    /// Of a kind that the server does not know there is nothing.
+    async fn nothing(&mut self) -> End {
+        match self.tell(All::default().seen(self.kind)).await {
+            Ok(()) => End::Unknown,
+            Err(end) => end,
+        }
+    }
+
+    fn complain(&mut self, problem: &Problem) {
+        let words = problem.words(self.kind);
+        if self.troubled.as_ref() != Some(&words) {
+            warn!(
+                kind = self.kind.name(),
+                "cannot watch: {words}; trying again, nodes keep what they have"
+            );
+            self.troubled = Some(words);
+        }
+    }
+
+    fn recovered(&mut self) {
+        self.pause = FIRST_PAUSE;
+        if self.troubled.take().is_some() {
+            info!(kind = self.kind.name(), "watching again");
+        }
+    }
+}
+
+/// What a server says that cannot, or is not allowed to, stream existing objects.
+fn refuses_streams(problem: &Problem) -> bool {
+    matches!(problem.status(), Some(400 | 415 | 422))
+}
+
+/// An error within a stream. Whatever it is (a version that is too old, most often), a fresh list
+/// puts it right.
+fn failed(status: Box<kube::core::Status>) -> End {
+    End::Relist(Problem::Api(kube::Error::Api(status)))
+}
+
+/// Objects of a list.
+#[derive(Default)]
+struct All {
+    objects: Vec<Found>,
+    unreadable: Vec<(ObjectId, String)>,
+}
+
+impl All {
+    fn take(&mut self, kind: Kind, text: &Text) {
+        match read(kind, text) {
+            Some(Ok(found)) => self.objects.push(found),
+            Some(Err((id, problem))) => self.unreadable.push((id, problem)),
+            None => warn!(
+                kind = kind.name(),
+                "an object without a name came; it is passed over"
+            ),
+        }
+    }
+
+    fn seen(self, kind: Kind) -> Seen {
+        Seen::All {
+            kind,
+            objects: self.objects,
+            unreadable: self.unreadable,
+        }
+    }
+}
+
+impl From<Read> for Seen {
+    fn from(read: Read) -> Self {
+        match read {
+            Ok(found) => Self::Present(Box::new(found)),
+            Err((id, problem)) => Self::Unreadable(id, problem),
+        }
+    }
+}

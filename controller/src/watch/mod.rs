@@ -1,0 +1,58 @@
+//! The Kubernetes API as a source: one list and watch for each kind, five in all.
+//!
+//! Touches: the API server, for reading. Objects are handed on in our own nouns, so fields that
+//! nobody reads take no memory. A broken object is named and passed over; it stops no watch. A
+//! server that goes away is waited for, and what was listed anew replaces what was known (S-191).
+
+mod follow;
+mod kind;
+mod object;
+mod problem;
+
+pub use kind::Kind;
+
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::object::{Found, ObjectId};
+
+/// Events on their way to the engine. A full queue holds the watches back, and the server keeps
+/// what it has not sent.
+const QUEUE: usize = 1024;
+
+/// What a watch saw.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// These are all objects of a kind; what is not among them is gone.
+    All {
+        /// The kind.
+        kind: Kind,
+        /// Those that could be read.
+        objects: Vec<Found>,
+        /// Those that are there and could not be read, with what is wrong.
+        unreadable: Vec<(ObjectId, String)>,
+    },
+    /// An object is there, new or changed.
+    Present(Box<Found>),
+    /// An object is there and cannot be read: the field, what is wrong, what to check next.
+    Unreadable(ObjectId, String),
+    /// An object is gone.
+    Gone(ObjectId),
+}
+
+/// Watches that run; they end when this is dropped.
+#[derive(Debug)]
+pub struct Watches {
+    _tasks: JoinSet<()>,
+}
+
+/// Starts one watch of each kind. What they see comes out of the receiver.
+pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Seen>) {
+    let (seen, receiver) = mpsc::channel(QUEUE);
+    let mut tasks = JoinSet::new();
+    for kind in Kind::ALL {
+        tasks.spawn(follow::run(client.clone(), kind, seen.clone()));
+    }
+    (Watches { _tasks: tasks }, receiver)
+}

@@ -1,0 +1,82 @@
+//! What keeps a watch from working, in words that lead on.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use super::Kind;
+
+/// Why a list or a watch failed.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The server, or the way to it.
+    Api(kube::Error),
+    /// Nothing came for this long.
+    Silent(Duration),
+    /// The stream ended before all objects were there.
+    CutShort,
+    /// A list or bookmark without the version that a watch needs.
+    NoVersion,
+}
+
+impl From<kube::Error> for Problem {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(error)
+    }
+}
+
+impl Problem {
+    /// The HTTP status, if the server answered with one.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Api(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// For people: what happened, and what to check.
+    pub(super) fn words(&self, kind: Kind) -> String {
+        let resource = kind.resource();
+        match self {
+            Self::Silent(time) => format!(
+                "nothing came for {} s; is the API server overloaded, or a firewall in between?",
+                time.as_secs()
+            ),
+            Self::CutShort => "the list ended before all objects were there".into(),
+            Self::NoVersion => "the server's list has no resourceVersion".into(),
+            Self::Api(error) => {
+                let said = chain(error);
+                match self.status() {
+                    Some(401) => {
+                        format!("{said}; is the token or certificate of --kubeconfig still valid?")
+                    }
+                    Some(403) => format!(
+                        "{said}; the controller needs the verbs list and watch on {resource}"
+                    ),
+                    Some(404) => format!(
+                        "{said}; the server does not know {resource}: are the CRDs of charts/portolan/crds installed?"
+                    ),
+                    Some(_) => said,
+                    None => format!("{said}; is the API server up, and its address right?"),
+                }
+            }
+        }
+    }
+}
+
+/// An error with everything below it that says something new.
+fn chain(error: &kube::Error) -> String {
+    let mut text = match error {
+        kube::Error::Api(status) => return format!("{} ({})", status.message, status.code),
+        other => other.to_string(),
+    };
+    let mut cause = error.source();
+    while let Some(below) = cause {
+        let words = below.to_string();
+        if !text.contains(&words) {
+            text += ": ";
+            text += &words;
+        }
+        cause = below.source();
+    }
+    text
+}
