@@ -1,15 +1,37 @@
 //! The custom resources of proxy.portolan.dev: what users write and read with kubectl.
 //!
-//! Types only. What a value means, and whether it is allowed, is decided where it is read.
+//! Types, and their definitions for the API server. What a value means, and whether it is allowed,
+//! is decided where it is read; the rules in the schemas only say it earlier.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod defaults;
+mod definition;
+pub mod limit;
+mod planned;
 mod proxy_config;
+mod proxy_plan;
+mod proxy_plan_slice;
+mod proxy_plan_status;
+mod schema;
 mod settings;
+mod warning;
 
-pub use proxy_config::{ProxyConfig, ProxyConfigSpec};
+pub use definition::{Definition, DefinitionError, definitions};
+pub use planned::{
+    Because, FamilyCounts, FamilyUse, HealthCheck, ListUse, Outsiders, PlannedPort, PlannedService,
+    Protocol,
+};
+pub use proxy_config::{
+    ConfigCounts, ProxyConfig, ProxyConfigSpec, ProxyConfigStatus, PublishSpec, SharedSlices,
+};
+pub use proxy_plan::{IgnoredHints, Overflow, PlanCounts, ProxyPlan, ProxyPlanSpec, Topology};
+pub use proxy_plan_slice::{
+    Family, ProxyPlanSlice, ProxyPlanSliceSpec, SliceHead, SliceList, SliceScope, SliceScopeKind,
+};
+pub use proxy_plan_status::{ProxyPlanStatus, condition};
 pub use settings::{
     ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec, ListenSpec,
     LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec, TimeoutsSpec,
 };
+pub use warning::Warning;

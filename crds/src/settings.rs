@@ -1,7 +1,11 @@
 //! `spec.settings`: every field may be left out, and every length of time is a text like `1m30s`.
+//!
+//! What the rules below refuse, the controller refuses too where it reads manifests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::schema;
 
 /// What nodes do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -9,12 +13,12 @@ use serde::{Deserialize, Serialize};
 pub struct SettingsSpec {
     /// The IPVS scheduler of Services that name none: any that the kernel has. Default: `rr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 15))]
+    #[schemars(schema_with = "schema::kernel_name")]
     pub scheduler: Option<String>,
     /// Where node ports answer: `primary`, or address ranges; an empty list means all local addresses.
     /// Default: `[primary]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "schema::node_port_addresses")]
     pub node_port_addresses: Option<Vec<String>>,
     /// How packets of a node's own pods are told from others. Default: mode NodeCIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +42,7 @@ pub struct SettingsSpec {
         default,
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "schema::cidrs")]
     pub exclude_cidrs: Option<Vec<String>>,
     /// Connection timeouts of IPVS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,15 +56,17 @@ pub struct SettingsSpec {
     /// How backends that left the cluster are let go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainSpec>,
-    /// What is done about kernel state that somebody else changed. Default: Repair.
+    /// What is done about kernel state that somebody else changed: Repair puts it right, Report
+    /// only tells it. Default: Repair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::choice::<DriftMode>")]
     pub drift: Option<DriftMode>,
     /// Drop packets from backends that connection tracking calls invalid. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_invalid: Option<bool>,
     /// The dummy device that carries the routes. Default: `kube-ipvs0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 15))]
+    #[schemars(schema_with = "schema::kernel_name")]
     pub device: Option<String>,
     /// The plan kept on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,16 +80,38 @@ pub struct SettingsSpec {
     /// Serve Services whose label `service.kubernetes.io/service-proxy-name` has this value; empty means
     /// those without the label. Default: empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
+    #[schemars(schema_with = "schema::label_value")]
     pub service_proxy_name: Option<String>,
 }
 
 /// How packets of a node's own pods are told from others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    schema::rule(
+        "(has(self.mode) && self.mode == 'ClusterCIDR') == has(self.clusterCIDRs)",
+        "mode ClusterCIDR needs clusterCIDRs, and only that mode reads them",
+    ),
+    schema::rule(
+        "!has(self.clusterCIDRs) || size(self.clusterCIDRs) > 0",
+        "clusterCIDRs is empty; write the ranges that pods have their addresses from",
+    ),
+    schema::rule(
+        "(has(self.mode) && self.mode == 'BridgeInterface') == has(self.bridge)",
+        "mode BridgeInterface needs bridge, and only that mode reads it",
+    ),
+    schema::rule(
+        "(has(self.mode) && self.mode == 'InterfaceNamePrefix') == has(self.prefix)",
+        "mode InterfaceNamePrefix needs prefix, and only that mode reads it",
+    ),
+]))]
 pub struct LocalDetectionSpec {
-    /// The way. Default: NodeCIDR.
+    /// The way. NodeCIDR: the source lies in one of the node's pod ranges. ClusterCIDR: it lies in
+    /// one of `clusterCIDRs`. BridgeInterface: the packet came in by `bridge`.
+    /// InterfaceNamePrefix: it came in by an interface whose name begins with `prefix`.
+    /// Default: NodeCIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::choice::<DetectionMode>")]
     pub mode: Option<DetectionMode>,
     /// The ranges all pods have their addresses from; mode ClusterCIDR needs it.
     #[serde(
@@ -91,15 +119,15 @@ pub struct LocalDetectionSpec {
         default,
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "schema::cidrs")]
     pub cluster_cidrs: Option<Vec<String>>,
     /// The bridge that pods are attached to; mode BridgeInterface needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 15))]
+    #[schemars(schema_with = "schema::kernel_name")]
     pub bridge: Option<String>,
     /// How the names of pods' interfaces begin; mode InterfaceNamePrefix needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 15))]
+    #[schemars(schema_with = "schema::kernel_name")]
     pub prefix: Option<String>,
 }
 
@@ -124,7 +152,7 @@ pub enum DetectionMode {
 pub struct MasqueradeSpec {
     /// Which bit of the packet mark is ours, 0 to 31. Default: 14.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 31))]
+    #[schemars(range(min = 0, max = 31))]
     pub bit: Option<u8>,
     /// Masquerade everything that goes to cluster IPs, pods too. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,7 +169,7 @@ pub struct ExternalIpsSpec {
         default,
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(length(max = 64))]
+    #[schemars(schema_with = "schema::cidrs")]
     pub allowed_cidrs: Option<Vec<String>>,
 }
 
@@ -151,12 +179,15 @@ pub struct ExternalIpsSpec {
 pub struct TimeoutsSpec {
     /// Idle established TCP connections. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
     pub tcp: Option<String>,
     /// TCP connections after a FIN. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
     pub tcp_fin: Option<String>,
     /// UDP flows. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
     pub udp: Option<String>,
 }
 
@@ -172,9 +203,11 @@ pub struct ConntrackSpec {
     pub min: Option<u32>,
     /// How long an idle established TCP connection is kept. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
     pub tcp_established: Option<String>,
     /// How long a TCP connection in CLOSE_WAIT is kept. Default: `1h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
     pub tcp_close_wait: Option<String>,
     /// Do not call out-of-window packets invalid. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,12 +217,24 @@ pub struct ConntrackSpec {
 /// How often the kernel is compared with the plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    schema::rule(
+        "duration(has(self.period) ? self.period : '30s') >= duration('1s')",
+        "period is shorter than 1s",
+    ),
+    schema::rule(
+        "duration(has(self.minPeriod) ? self.minPeriod : '0s') <= duration(has(self.period) ? self.period : '30s')",
+        "minPeriod is longer than period, which is 30s unless it is set",
+    ),
+]))]
 pub struct SyncSpec {
     /// A full comparison, also when nothing changed, from `1s`. Default: `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
     pub period: Option<String>,
     /// The shortest time between two applied batches, at most `period`. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
     pub min_period: Option<String>,
 }
 
@@ -199,6 +244,7 @@ pub struct SyncSpec {
 pub struct DrainSpec {
     /// How long their connections may live on. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
     pub deadline: Option<String>,
 }
 
@@ -217,9 +263,11 @@ pub enum DriftMode {
 pub struct DiskSpec {
     /// After a reboot, a plan older than this is used for boot-critical Services only. Default: `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
     pub max_age: Option<String>,
     /// How long without any controller until an older plan is used whole. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
     pub grace: Option<String>,
 }
 
@@ -229,9 +277,10 @@ pub struct DiskSpec {
 pub struct ListenSpec {
     /// The address; an unspecified one means both families.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::address")]
     pub bind_address: Option<String>,
     /// The port, 1 to 65535.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
 }

@@ -1,38 +1,160 @@
 //! The custom resources as clusters see them.
 
-use kube::CustomResourceExt as _;
-use portolan_crds::{ProxyConfig, SettingsSpec};
+use std::path::Path;
+
+use portolan_crds::{SettingsSpec, definitions};
+use serde_json::Value;
+
+/// Every schema of a definition with its path, the deepest last.
+fn schemas(definition: &Value) -> Vec<(String, Value)> {
+    fn walk(path: String, schema: &Value, found: &mut Vec<(String, Value)>) {
+        found.push((path.clone(), schema.clone()));
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (name, below) in properties.into_iter().flatten() {
+            walk(format!("{path}.{name}"), below, found);
+        }
+        if let Some(items) = schema.get("items") {
+            walk(format!("{path}[]"), items, found);
+        }
+    }
+    let kind = definition.pointer("/spec/names/kind").unwrap();
+    let root = definition
+        .pointer("/spec/versions/0/schema/openAPIV3Schema")
+        .unwrap();
+    let mut found = Vec::new();
+    walk(kind.as_str().unwrap().to_owned(), root, &mut found);
+    found
+}
+
+fn all_schemas() -> Vec<(String, Value)> {
+    let definitions = definitions().unwrap();
+    let all = definitions.iter().flat_map(|d| schemas(&d.object));
+    let all: Vec<_> = all.collect();
+    assert!(all.len() > 150, "{}", all.len());
+    all
+}
 
 #[test]
-fn the_schema_of_proxyconfig_is_this() {
-    insta::assert_yaml_snapshot!(ProxyConfig::crd());
+fn the_files_of_the_chart_are_as_the_types_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/portolan/crds");
+    for definition in definitions().unwrap() {
+        let path = folder.join(definition.file);
+        let present = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            present == definition.yaml().unwrap(),
+            "{}: run `cargo run -p portolan-crds --bin crdgen`",
+            definition.file
+        );
+    }
+    let files = std::fs::read_dir(&folder).unwrap().count();
+    assert_eq!(files, definitions().unwrap().len(), "only what is made");
+}
+
+#[test]
+fn columns_are_these() {
+    let mut text = String::new();
+    for definition in definitions().unwrap() {
+        let names = &definition.object["spec"]["names"];
+        text += &format!("{} {}\n", names["kind"], names["shortNames"]);
+        let columns = &definition.object["spec"]["versions"][0]["additionalPrinterColumns"];
+        for column in columns.as_array().unwrap() {
+            let name = column["name"].as_str().unwrap().to_uppercase();
+            let path = column["jsonPath"].as_str().unwrap();
+            let kind = column["type"].as_str().unwrap();
+            text += &format!("  {name:<10} {kind:<8} {path}\n");
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// Without limits the API server refuses rules for what they may cost, and one object could fill
+/// the store.
+#[test]
+fn every_list_and_every_text_has_a_limit() {
+    for (path, schema) in all_schemas() {
+        let has = |field| schema.get(field).is_some();
+        match schema["type"].as_str() {
+            Some("array") => assert!(has("maxItems") && has("items"), "{path}"),
+            Some("string") => assert!(has("maxLength") || has("enum") || has("format"), "{path}"),
+            Some("integer") => assert!(has("minimum"), "{path}"),
+            Some("object") => assert!(has("properties"), "{path}"),
+            Some("boolean") => {}
+            other => panic!("{path}: type {other:?}"),
+        }
+    }
+}
+
+/// What `kubectl apply --validate=strict` and rules with `has()` rely on.
+#[test]
+fn schemas_are_structural_and_leave_no_room_for_the_unknown() {
+    for (path, schema) in all_schemas() {
+        for field in [
+            "x-kubernetes-preserve-unknown-fields",
+            "nullable",
+            "anyOf",
+            "oneOf",
+        ] {
+            assert!(schema.get(field).is_none(), "{path}: {field}");
+        }
+        assert_ne!(schema["additionalProperties"], Value::Bool(true), "{path}");
+        let formats = [None, Some("int32"), Some("int64"), Some("date-time")];
+        assert!(formats.contains(&schema["format"].as_str()), "{path}");
+    }
+}
+
+#[test]
+fn every_field_is_explained() {
+    for (path, schema) in all_schemas() {
+        if path.ends_with("[]") {
+            continue;
+        }
+        let description = schema["description"].as_str().unwrap_or_default();
+        assert!(
+            description.ends_with(['.', ')', ':']),
+            "{path}: {description:?}"
+        );
+        assert!(!description.contains("Auto-generated"), "{path}");
+    }
+}
+
+#[test]
+fn every_rule_says_what_to_write_instead() {
+    let mut rules = 0;
+    for (path, schema) in all_schemas() {
+        let given = schema
+            .get("x-kubernetes-validations")
+            .and_then(Value::as_array);
+        for rule in given.into_iter().flatten() {
+            let message = rule["message"].as_str().unwrap_or_default();
+            assert!(message.len() > 20, "{path}: {rule}");
+            rules += 1;
+        }
+    }
+    assert!(rules > 20, "{rules}");
 }
 
 /// A field without a default here would have none in the controller's settings either: only the
 /// three that belong to other modes of detection may be missing.
 #[test]
 fn the_defaults_name_every_field_of_the_schema() {
-    fn count(value: &serde_json::Value) -> usize {
+    fn count(value: &Value) -> usize {
         match value {
-            serde_json::Value::Object(fields) => fields.values().map(count).sum(),
+            Value::Object(fields) => fields.values().map(count).sum(),
             _ => 1,
         }
     }
-    fn leaves(schema: &serde_json::Value) -> usize {
-        match schema
-            .get("properties")
-            .and_then(|properties| properties.as_object())
-        {
+    fn leaves(schema: &Value) -> usize {
+        match schema["properties"].as_object() {
             Some(fields) => fields.values().map(leaves).sum(),
             None => 1,
         }
     }
-    let crd = serde_json::to_value(ProxyConfig::crd()).unwrap();
-    let settings = crd
-        .pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/settings")
-        .unwrap();
+    let all = all_schemas();
+    let settings = all
+        .iter()
+        .find(|(path, _)| path == "ProxyConfig.spec.settings");
     let defaults = serde_json::to_value(SettingsSpec::written_out()).unwrap();
-    assert_eq!(count(&defaults) + 3, leaves(settings));
+    assert_eq!(count(&defaults) + 3, leaves(&settings.unwrap().1));
 }
 
 #[test]

@@ -1,0 +1,198 @@
+//! Schemas of texts that have no type of their own in Kubernetes: lengths of time, addresses,
+//! ranges, names for the kernel. Pure.
+//!
+//! Rules are CEL, not patterns, because a rule carries a sentence that says what to write instead.
+//! Every text has a length limit: without one the API server refuses a rule for what it may cost.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+/// How long the text of a length of time may be.
+const LONGEST_DURATION: u32 = 20;
+/// How long the text of a range may be: an IPv6 address, a slash, three digits.
+const LONGEST_CIDR: u32 = 43;
+/// How many ranges a field may hold.
+const MOST_CIDRS: u32 = 64;
+
+/// What a length of time looks like: the longest unit first, each at most once.
+const DURATION: &str = "^(0|([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?)$";
+/// The same without milliseconds.
+const SECONDS: &str = "^(0|([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,8}s)?)$";
+
+/// A length of time.
+pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
+    duration_like(
+        DURATION,
+        "write whole numbers with units, the longest first: h, m, s or ms, like 30s or 1m30s",
+    )
+}
+
+/// A length of time that the kernel counts in whole seconds.
+pub(crate) fn seconds(_: &mut SchemaGenerator) -> Schema {
+    duration_like(
+        SECONDS,
+        "write whole numbers with units, the longest first: h, m or s, like 60s or 1h30m; \
+         the kernel counts whole seconds here",
+    )
+}
+
+fn duration_like(pattern: &str, message: &str) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": LONGEST_DURATION,
+        "x-kubernetes-validations": [rule(&format!("self.matches('{pattern}')"), message)],
+    })
+}
+
+/// Ranges of addresses of both families.
+pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
+    let rule = rule(
+        "isCIDR(self)",
+        "write a range like 10.0.0.0/8 or fd00::/8, without leading zeros",
+    );
+    cidr_list(&rule, &json!([]))
+}
+
+/// `primary`, or ranges.
+pub(crate) fn node_port_addresses(_: &mut SchemaGenerator) -> Schema {
+    let item = rule(
+        "self == 'primary' || isCIDR(self)",
+        "write primary, or a range like 192.168.0.0/16",
+    );
+    let list = rule(
+        "size(self) < 2 || !self.exists(item, item == 'primary')",
+        "primary stands alone: write it by itself, or ranges only",
+    );
+    cidr_list(&item, &json!([list]))
+}
+
+fn cidr_list(item: &Value, list: &Value) -> Schema {
+    let mut schema = json_schema!({
+        "type": "array",
+        "maxItems": MOST_CIDRS,
+        "items": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_CIDR,
+            "x-kubernetes-validations": [item],
+        },
+    });
+    if list.as_array().is_some_and(|rules| !rules.is_empty()) {
+        schema.insert("x-kubernetes-validations".into(), list.clone());
+    }
+    schema
+}
+
+/// An address of either family.
+pub(crate) fn address(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 45,
+        "x-kubernetes-validations": [rule(
+            "isIP(self)",
+            "write an address like 0.0.0.0 or ::1, without leading zeros",
+        )],
+    })
+}
+
+/// A name that the kernel takes for a scheduler or a device.
+pub(crate) fn kernel_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 15,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[-A-Za-z0-9_.@]+$')",
+            "write 1 to 15 letters, digits, '-', '_', '.' or '@', as the kernel names it",
+        )],
+    })
+}
+
+/// A value of a label, or nothing.
+pub(crate) fn label_value(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 63,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[-A-Za-z0-9_.]*$')",
+            "write the value of a label: letters, digits, '-', '_' and '.', or an empty text",
+        )],
+    })
+}
+
+/// One of a few words. What each means stands in the description of the field: the descriptions of
+/// the words themselves have no place in a structural schema, and that of the type would stand
+/// where the field's own belongs.
+pub(crate) fn choice<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let schema = T::json_schema(generator).to_value();
+    let described = schema.get("oneOf").and_then(Value::as_array);
+    let described = described.into_iter().flatten();
+    let described = described.filter_map(|word| word.get("const").cloned());
+    let plain = schema.get("enum").and_then(Value::as_array);
+    let words: Vec<Value> = described
+        .chain(plain.into_iter().flatten().cloned())
+        .collect();
+    json_schema!({"type": "string", "enum": words})
+}
+
+/// The conditions of an object, as everything in Kubernetes has them.
+pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "type": {
+                    "description": "What is judged.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 63,
+                },
+                "status": {
+                    "description": "Whether it is so. Unknown: nobody can tell at the moment.",
+                    "type": "string",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "reason": {
+                    "description": "Why, as one word for programs.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 63,
+                    "pattern": "^[A-Za-z][A-Za-z0-9]*$",
+                },
+                "message": {
+                    "description": "Why, as a sentence for people, with what to look at next.",
+                    "type": "string",
+                    "maxLength": 2048,
+                },
+                "lastTransitionTime": {
+                    "description": "Since when the status is what it is.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+                "observedGeneration": {
+                    "description": "The metadata.generation of the object that was judged.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+        },
+    })
+}
+
+/// A moment.
+pub(crate) fn moment(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
+}
+
+/// A rule of the API server, and the sentence that people read when it is broken.
+pub(crate) fn rule(rule: &str, message: &str) -> Value {
+    json!({"rule": rule, "message": message})
+}
