@@ -1,5 +1,11 @@
 //! The custom resources as clusters see them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
 use std::path::Path;
 
 use portolan_crds::{SettingsSpec, definitions};
