@@ -13,14 +13,14 @@ use serde_json::Value;
 
 /// Every schema of a definition with its path, the deepest last.
 fn schemas(definition: &Value) -> Vec<(String, Value)> {
-    fn walk(path: String, schema: &Value, found: &mut Vec<(String, Value)>) {
-        found.push((path.clone(), schema.clone()));
+    fn walk(path: &str, schema: &Value, found: &mut Vec<(String, Value)>) {
+        found.push((path.to_owned(), schema.clone()));
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, below) in properties.into_iter().flatten() {
-            walk(format!("{path}.{name}"), below, found);
+            walk(&format!("{path}.{name}"), below, found);
         }
         if let Some(items) = schema.get("items") {
-            walk(format!("{path}[]"), items, found);
+            walk(&format!("{path}[]"), items, found);
         }
     }
     let kind = definition.pointer("/spec/names/kind").unwrap();
@@ -28,7 +28,7 @@ fn schemas(definition: &Value) -> Vec<(String, Value)> {
         .pointer("/spec/versions/0/schema/openAPIV3Schema")
         .unwrap();
     let mut found = Vec::new();
-    walk(kind.as_str().unwrap().to_owned(), root, &mut found);
+    walk(kind.as_str().unwrap(), root, &mut found);
     found
 }
 
