@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api_server;
+pub mod board;
 pub mod cli;
 pub mod config;
 pub mod engine;
