@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Backend, BackendList, Family, LocalEndpoint, Protocol};
+use portolan_plan::{Family, LocalEndpoint, Protocol};
 
 use crate::model::{Endpoint, EndpointSlice, ServicePort};
-
-/// The weight of every backend.
-const WEIGHT: u16 = 1;
+use crate::selection::Reached;
 
 /// The endpoints of one port, by address and port, each once.
 #[derive(Debug, Default)]
@@ -50,18 +48,11 @@ impl<'a> PortEndpoints<'a> {
         }
     }
 
-    /// All ready endpoints of the cluster in a family (S-7, S-41).
-    pub(crate) fn cluster(&self, family: Family) -> BackendList {
-        let ready = self
-            .endpoints
-            .iter()
-            .filter(|((address, _), endpoint)| endpoint.ready && Family::of(*address) == family);
-        ready
-            .map(|((address, port), _)| Backend {
-                address: *address,
-                port: *port,
-                weight: WEIGHT,
-            })
+    /// Those of a family, ready or not, in order (S-7).
+    pub(crate) fn of(&self, family: Family) -> Vec<Reached<'a>> {
+        let all = self.endpoints.iter();
+        all.filter(|((address, _), _)| Family::of(*address) == family)
+            .map(|((address, port), endpoint)| (*address, *port, *endpoint))
             .collect()
     }
 

@@ -73,8 +73,9 @@ fn older_claim<'a>(
         .filter(|winner| winner.id != service.id)
 }
 
-/// Whether a Service can answer on an address at all (S-29).
-pub(crate) fn is_usable(address: IpAddr) -> bool {
+/// Whether an address can be one of a Service or an endpoint at all: not loopback, link-local,
+/// multicast, broadcast or unspecified (S-29).
+pub fn is_usable(address: IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

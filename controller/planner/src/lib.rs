@@ -10,12 +10,19 @@ pub mod model;
 
 mod backends;
 mod frontends;
+mod heads;
+mod hints;
+mod index;
 mod node;
 mod planned;
 mod planner;
+mod reverse;
+mod selection;
 mod service;
 mod warning;
 
+pub use frontends::is_usable;
+pub use hints::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored};
 pub use planned::PlannedService;
 pub use planner::{Planner, Update};
 pub use warning::{Reason, Warning};

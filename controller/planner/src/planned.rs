@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use portolan_plan::{BackendList, Family, Head, ListKey, Local, NodeEntry, ServiceId};
+use portolan_plan::{
+    BackendList, Family, Head, ListKey, Local, NodeEntry, Scope, ScopeKind, ServiceId,
+};
 
-use crate::Warning;
+use crate::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored, Warning};
 
 /// A Service's plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,10 +20,12 @@ pub struct PlannedService {
     pub head_of_zone: BTreeMap<Arc<str>, usize>,
     /// Nodes that have another head: its place in `heads`. It goes before the zone's.
     pub head_of_node: BTreeMap<Arc<str>, usize>,
-    /// All lists that some head names.
+    /// All lists that some head names. A list that is not here is empty.
     pub lists: BTreeMap<ListKey, Arc<BackendList>>,
     /// Each node's own endpoints, by the node's name.
     pub locals: BTreeMap<Arc<str>, Arc<Local>>,
+    /// What becomes of topology hints, for each port and family whose endpoints have some.
+    pub hints: Vec<HintUse>,
     /// What its owner should hear.
     pub warnings: Vec<Warning>,
 }
@@ -62,6 +66,73 @@ impl PlannedService {
         }
         keys.into_iter()
             .filter_map(|key| self.lists.get_key_value(&key))
+    }
+
+    /// What becomes of hints on a node, for each port and family whose endpoints have some.
+    pub fn hints_on<'a>(
+        &'a self,
+        node: &'a NodeEntry,
+    ) -> impl Iterator<Item = (&'a HintUse, HintOutcome)> {
+        self.hints
+            .iter()
+            .map(move |hints| (hints, self.outcome(hints, node)))
+    }
+
+    /// Node hints, else zone hints, else the reason that tells most about this node.
+    fn outcome(&self, hints: &HintUse, node: &NodeEntry) -> HintOutcome {
+        let has_list = |scope| {
+            let key = ListKey {
+                service: self.id.clone(),
+                port: hints.port.clone(),
+                family: hints.family,
+                scope,
+            };
+            self.lists.contains_key(&key)
+        };
+        let of_node = || has_list(Scope::Node(node.name.clone()));
+        if hints.nodes == HintState::InForce && of_node() {
+            return HintOutcome::Used(HintKind::Node);
+        }
+        let reason = match (&hints.zones, &hints.nodes) {
+            (HintState::InForce, _) => match &node.zone {
+                Some(zone) if has_list(Scope::Zone(zone.clone())) => {
+                    return HintOutcome::Used(HintKind::Zone);
+                }
+                Some(zone) => HintsIgnored::NoneForZone(zone.clone()),
+                None => HintsIgnored::NodeWithoutZone,
+            },
+            (HintState::Ignored(reason), _) | (HintState::Absent, HintState::Ignored(reason)) => {
+                reason.clone()
+            }
+            (HintState::Absent, HintState::InForce | HintState::Absent) => {
+                HintsIgnored::NoneForNode(node.name.clone())
+            }
+        };
+        HintOutcome::Ignored(reason)
+    }
+
+    /// Nodes that have a list of their own, by policy Local or by hints; some come repeatedly.
+    pub(crate) fn nodes_with_lists(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.lists.keys().filter_map(|key| match &key.scope {
+            Scope::Node(node) => Some(node),
+            Scope::Cluster | Scope::Zone(_) => None,
+        })
+    }
+
+    /// Nodes whose head would be another one in another zone: hints name them for some ports or
+    /// families only, and the others may follow zone hints.
+    pub(crate) fn nodes_by_zone(&self) -> impl Iterator<Item = &Arc<str>> {
+        let zoned = !self.head_of_zone.is_empty();
+        let all = self.head_of_node.iter().filter(move |_| zoned);
+        all.filter_map(|(node, place)| {
+            let head = self.heads.get(*place)?;
+            let elsewhere = head.ports.iter().any(|port| {
+                Family::BOTH.into_iter().any(|family| {
+                    port.has_family(family) && port.internal.choice(family).scope != ScopeKind::Node
+                })
+            });
+            elsewhere.then_some(node)
+        })
     }
 
     /// Takes over the parts of an older plan that are equal, so that they can be told by pointer.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use portolan_plan::{Entry, EntryKey, NodeEntry, ServiceId};
 
+use crate::index::Index;
 use crate::model::{AddressType, ClusterModel, EndpointSlice, Event, Touched};
 use crate::node::{node_entry, node_warnings};
 use crate::service::plan_service;
@@ -17,6 +18,8 @@ pub struct Update {
     pub services: BTreeMap<ServiceId, Option<Arc<PlannedService>>>,
     /// Nodes, by name.
     pub nodes: BTreeMap<Arc<str>, Option<Arc<NodeEntry>>>,
+    /// How many Services were planned to find this out: what the update cost.
+    pub planned: usize,
 }
 
 impl Update {
@@ -32,6 +35,7 @@ pub struct Planner {
     model: ClusterModel,
     services: BTreeMap<ServiceId, Arc<PlannedService>>,
     nodes: BTreeMap<Arc<str>, Arc<NodeEntry>>,
+    index: Index,
 }
 
 impl Planner {
@@ -41,7 +45,9 @@ impl Planner {
         for event in events {
             touched.merge(self.model.apply(event));
         }
-        let mut update = Update::default();
+        for node in &touched.rezoned {
+            touched.services.extend(self.index.zoned_by(node).cloned());
+        }
         if touched.all_services {
             touched
                 .services
@@ -53,6 +59,10 @@ impl Planner {
                 .nodes
                 .extend(self.model.nodes().map(|node| node.name.clone()));
         }
+        let mut update = Update {
+            planned: touched.services.len(),
+            ..Update::default()
+        };
         let proxy_name = self.model.settings().service_proxy_name;
         for id in touched.services {
             let planned = plan_service(&self.model, &id, &proxy_name);
@@ -74,8 +84,13 @@ impl Planner {
         mut planned: Option<PlannedService>,
         update: &mut Update,
     ) {
-        if let (Some(planned), Some(old)) = (&mut planned, self.services.get(&id)) {
+        let old = self.services.get(&id);
+        if let (Some(planned), Some(old)) = (&mut planned, old) {
             planned.share_with(old);
+        }
+        if old.map(AsRef::as_ref) != planned.as_ref() {
+            self.index
+                .replace(&id, old.map(AsRef::as_ref), planned.as_ref());
         }
         replace(&mut self.services, id, planned, &mut update.services);
     }
@@ -118,16 +133,38 @@ impl Planner {
         std::iter::once(own).chain(services)
     }
 
+    /// Services that have a list of its own for a node, in order: their policy is Local and the
+    /// node has usable endpoints, or hints name the node.
+    pub fn particular_to(&self, node: &str) -> impl Iterator<Item = &Arc<PlannedService>> {
+        let ids = self.index.particular_to(node);
+        ids.filter_map(|id| self.services.get(id))
+    }
+
+    /// Services whose endpoints have topology hints, in force or not, in order.
+    pub fn hinted(&self) -> impl Iterator<Item = &Arc<PlannedService>> {
+        let ids = self.index.hinted();
+        ids.filter_map(|id| self.services.get(id))
+    }
+
     /// What people should hear who look at a node's plan, each once, in order.
     pub fn warnings(&self, node: &NodeEntry) -> BTreeSet<Warning> {
-        let services = self
-            .services
-            .values()
-            .flat_map(|planned| planned.warnings.iter().cloned());
+        let mut warnings = self.warnings_of_services();
+        warnings.extend(self.node_warnings(&node.name));
+        warnings
+    }
+
+    /// What owners of Services and EndpointSlices should hear, each once, in order.
+    pub fn warnings_of_services(&self) -> BTreeSet<Warning> {
+        let services = self.services.values();
+        let services = services.flat_map(|planned| planned.warnings.iter().cloned());
         let slices = self.model.slices().flat_map(|slice| slice_warnings(slice));
-        let own = self.model.node(&node.name);
-        let own = own.into_iter().flat_map(|node| node_warnings(node));
-        services.chain(slices).chain(own).collect()
+        services.chain(slices).collect()
+    }
+
+    /// What the owner of a node should hear.
+    pub fn node_warnings(&self, name: &Arc<str>) -> impl Iterator<Item = Warning> {
+        let node = self.model.node(name).into_iter();
+        node.flat_map(|node| node_warnings(node))
     }
 }
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Protocol, ServiceId, WarningDocument};
+use portolan_plan::{Family, Protocol, ServiceId, WarningDocument};
 
-use crate::model::NotPlanned;
+use crate::model::{NotPlanned, SliceId};
 
 /// Why something of an object has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,15 @@ pub enum Reason {
     },
     /// No Service can answer on such an address (S-29).
     UnusableAddress(IpAddr),
+    /// Slices bring endpoints of a family in which the Service has no cluster IP (S-7).
+    OtherFamily {
+        /// The family.
+        family: Family,
+        /// The first such slice by name.
+        slice: SliceId,
+        /// How many others there are.
+        more: usize,
+    },
     /// The slice says no Service (S-54).
     SliceWithoutService,
     /// The slice holds names, not addresses (S-53).
@@ -48,6 +57,7 @@ impl Reason {
             Self::NotPlanned(_) => "NotPlanned",
             Self::Conflict { .. } => "Conflict",
             Self::UnusableAddress(_) => "UnusableAddress",
+            Self::OtherFamily { .. } => "OtherFamily",
             Self::SliceWithoutService => "NoService",
             Self::SliceOfNames => "AddressTypeFQDN",
         }
@@ -62,7 +72,7 @@ impl fmt::Display for Reason {
                 let fields: Vec<_> = fields.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "{}: no effect in this version, which plans cluster IPs served by all endpoints",
+                    "{}: no effect in this version, which plans cluster IPs only",
                     fields.join(", ")
                 )
             }
@@ -76,6 +86,17 @@ impl fmt::Display for Reason {
                 "spec.clusterIPs: {address} is loopback, link-local, multicast or unspecified; \
                  no Service can answer there"
             ),
+            Self::OtherFamily { family, slice, more } => {
+                write!(f, "EndpointSlice {slice}")?;
+                if *more > 0 {
+                    write!(f, " and {more} more")?;
+                }
+                write!(
+                    f,
+                    ": endpoints are {family}, the Service has no {family} cluster IP, so they serve \
+                     nobody; check spec.ipFamilies"
+                )
+            }
             Self::SliceWithoutService => f.write_str(
                 "metadata.labels: kubernetes.io/service-name is missing; its endpoints serve no Service",
             ),

@@ -1,12 +1,15 @@
 //! EndpointSlices.
+//!
+//! What makes no sense at one endpoint costs that endpoint at most, never the others: a Service
+//! whose slice is gone refuses everybody. What makes no sense about the slice as a whole costs it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1 as discovery;
 use portolan_plan::Family;
-use portolan_planner::Reason;
 use portolan_planner::model::{AddressType, Endpoint, EndpointSlice, SliceId, SlicePort};
+use portolan_planner::{Reason, is_usable};
 
 use super::field::{FieldError, address, label, name, own_names, port, protocol, value};
 
@@ -14,11 +17,13 @@ use super::field::{FieldError, address, label, name, own_names, port, protocol, 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label of slices whose Service has no cluster IP (S-3).
 const HEADLESS: &str = "service.kubernetes.io/headless";
+/// How many values of one slice are told of: it may hold a thousand endpoints with one mistake.
+const MOST_TOLD: usize = 8;
 
 /// An EndpointSlice.
 ///
 /// # Errors
-/// [`FieldError`] names the field that makes no sense.
+/// [`FieldError`] names the field, outside of `endpoints`, that makes no sense.
 pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice, FieldError> {
     let (namespace, own_name) = own_names(&object.metadata)?;
     let labels = object.metadata.labels.as_ref();
@@ -46,15 +51,20 @@ pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice
     }
     for (index, given) in object.endpoints.iter().flatten().enumerate() {
         let path = format!("endpoints[{index}]");
-        match endpoint(given, slice.address_type, &path)? {
-            Some(endpoint) => slice.endpoints.push(endpoint),
-            None => slice.ignored.push(ignored(
-                path + ".addresses",
-                "empty, so the endpoint is left out",
-            )),
-        }
+        let read = endpoint(given, slice.address_type, &path, &mut slice.ignored);
+        slice.endpoints.extend(read);
     }
+    shorten(&mut slice.ignored);
     Ok(slice)
+}
+
+fn shorten(told: &mut Vec<Reason>) {
+    let more = told.len().saturating_sub(MOST_TOLD);
+    if more > 0 {
+        told.truncate(MOST_TOLD);
+        let problem = format!("{more} more values have no effect, for reasons like these");
+        told.push(ignored("endpoints".into(), &problem));
+    }
 }
 
 fn ignored(field: String, problem: &str) -> Reason {
@@ -117,60 +127,69 @@ fn ports(
     Ok(())
 }
 
-/// An endpoint; `None` without an address (S-9).
+const LEFT_OUT: &str = "the endpoint is left out";
+
+/// An endpoint. Without an address, or with one that cannot be meant, it serves nobody (S-9); one
+/// on a node that cannot exist is not believed either. Its zone and hints are only passed over.
 fn endpoint(
     given: &discovery::Endpoint,
     address_type: AddressType,
     path: &str,
-) -> Result<Option<Endpoint>, FieldError> {
+    ignored: &mut Vec<Reason>,
+) -> Option<Endpoint> {
+    let mut tell = |error: FieldError, result: &str| ignored.push(error.with(result).into());
     // Only the first address counts (S-52).
-    let Some(text) = given.addresses.first() else {
-        return Ok(None);
+    let first = given.addresses.first();
+    let text = first.ok_or_else(|| FieldError::new(format!("{path}.addresses"), "empty"));
+    let address =
+        text.and_then(|text| address_of(text, address_type, format!("{path}.addresses[0]")));
+    let node = present(&given.node_name).map(|text| name(text, format!("{path}.nodeName")));
+    let (address, node) = match (address, node.transpose()) {
+        (Ok(address), Ok(node)) => (address, node),
+        (Err(error), _) | (_, Err(error)) => {
+            tell(error, LEFT_OUT);
+            return None;
+        }
     };
-    let address = endpoint_address(text, address_type, format!("{path}.addresses[0]"))?;
-    let conditions = given.conditions.as_ref();
+    let mut noted = |value: Result<Arc<str>, FieldError>, result: &str| {
+        value.map_err(|error| tell(error, result)).ok()
+    };
+    let zone = present(&given.zone).map(|text| label(text, format!("{path}.zone")));
+    let zone = zone.and_then(|zone| noted(zone, "the endpoint counts as without a zone"));
     let hints = given.hints.as_ref();
-    let nodes = hints
-        .and_then(|hints| hints.for_nodes.as_ref())
-        .into_iter()
-        .flatten();
-    let zones = hints
-        .and_then(|hints| hints.for_zones.as_ref())
-        .into_iter()
-        .flatten();
-    let present = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    Ok(Some(Endpoint {
+    let nodes = hints.and_then(|hints| hints.for_nodes.as_ref());
+    let nodes = nodes.into_iter().flatten().filter_map(|hint| {
+        let field = format!("{path}.hints.forNodes");
+        noted(name(&hint.name, field), "the hint has no effect")
+    });
+    let for_nodes = nodes.collect();
+    let zones = hints.and_then(|hints| hints.for_zones.as_ref());
+    let zones = zones.into_iter().flatten().filter_map(|hint| {
+        let field = format!("{path}.hints.forZones");
+        noted(label(&hint.name, field), "the hint has no effect")
+    });
+    let for_zones = zones.collect();
+    let condition = |of: fn(&discovery::EndpointConditions) -> Option<bool>| {
+        given.conditions.as_ref().and_then(of)
+    };
+    Some(Endpoint {
         address,
         // What is not said is ready, serving, and not terminating (S-40).
-        ready: conditions
-            .and_then(|conditions| conditions.ready)
-            .unwrap_or(true),
-        serving: conditions
-            .and_then(|conditions| conditions.serving)
-            .unwrap_or(true),
-        terminating: conditions
-            .and_then(|conditions| conditions.terminating)
-            .unwrap_or(false),
-        node: present(&given.node_name)
-            .map(|text| name(&text, format!("{path}.nodeName")))
-            .transpose()?,
-        zone: present(&given.zone)
-            .map(|text| label(&text, format!("{path}.zone")))
-            .transpose()?,
-        for_nodes: nodes
-            .map(|node| name(&node.name, format!("{path}.hints.forNodes")))
-            .collect::<Result<Vec<Arc<str>>, _>>()?,
-        for_zones: zones
-            .map(|zone| label(&zone.name, format!("{path}.hints.forZones")))
-            .collect::<Result<Vec<Arc<str>>, _>>()?,
-    }))
+        ready: condition(|c| c.ready).unwrap_or(true),
+        serving: condition(|c| c.serving).unwrap_or(true),
+        terminating: condition(|c| c.terminating).unwrap_or(false),
+        node,
+        zone,
+        for_nodes,
+        for_zones,
+    })
 }
 
-fn endpoint_address(
-    text: &str,
-    address_type: AddressType,
-    field: String,
-) -> Result<IpAddr, FieldError> {
+fn present(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+fn address_of(text: &str, address_type: AddressType, field: String) -> Result<IpAddr, FieldError> {
     let address = address(text, field.as_str())?;
     let expected = match address_type {
         AddressType::Ipv4 => Family::Ipv4,
@@ -181,6 +200,10 @@ fn endpoint_address(
             "{text} is {}, addressType says {expected}",
             Family::of(address)
         );
+        return Err(FieldError::new(field, problem));
+    }
+    if !is_usable(address) {
+        let problem = format!("{address} is loopback, link-local, multicast or unspecified");
         return Err(FieldError::new(field, problem));
     }
     Ok(address)

@@ -28,6 +28,13 @@ impl FieldError {
             problem: problem.into(),
         }
     }
+
+    /// The same, and what follows from it.
+    pub(super) fn with(mut self, result: &str) -> Self {
+        self.problem += "; ";
+        self.problem += result;
+        self
+    }
 }
 
 /// The value is passed over, the object is not.

@@ -14,6 +14,11 @@ use super::field::{FieldError, address, cidr, label, own_name, value};
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The taint of nodes that the autoscaler is about to delete (S-149).
 const SCALED_AWAY: &str = "ToBeDeletedByClusterAutoscaler";
+/// The types of addresses that packets can have, in the order of their use.
+const KINDS: [&str; 2] = ["InternalIP", "ExternalIP"];
+/// What to check when a Node has none of them (S-202).
+const NO_ADDRESS: &str = "neither an InternalIP nor an ExternalIP; the node has no address for node \
+                          ports and its own connections, check its kubelet and cloud provider";
 
 /// A Node. What else cannot be read is passed over: a node without a plan serves nobody.
 ///
@@ -61,7 +66,7 @@ fn addresses(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpAddr> {
         .and_then(|status| status.addresses.as_deref())
         .unwrap_or_default();
     let mut found = Vec::new();
-    for kind in ["InternalIP", "ExternalIP"] {
+    for kind in KINDS {
         for (index, given) in given
             .iter()
             .enumerate()
@@ -71,6 +76,12 @@ fn addresses(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpAddr> {
             let address = noted(address(&given.address, field), ignored);
             found.extend(address.filter(|address| !found.contains(address)));
         }
+    }
+    if !given.iter().any(|given| KINDS.contains(&&*given.type_)) {
+        ignored.push(Reason::Ignored {
+            field: "status.addresses".into(),
+            problem: NO_ADDRESS.into(),
+        });
     }
     found
 }

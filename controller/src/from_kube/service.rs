@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use portolan_plan::{Family, ServiceId};
+use portolan_plan::{Family, Policy, ServiceId};
 use portolan_planner::model::{NotPlanned, Service, ServicePort};
 
 use super::annotations::Annotations;
@@ -38,6 +38,7 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
         proxy_name: value(labels, PROXY_NAME).map(Arc::from),
         app: value(labels, APP).map(Arc::from),
         ports: Vec::new(),
+        internal_policy: Policy::Cluster,
         affinity_seconds: affinity(spec)?,
         boot_critical: annotations.boot_critical,
         scheduler: annotations.scheduler,
@@ -48,6 +49,7 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
     // One without a cluster IP is never planned, and may lack ports (S-1).
     if !service.cluster_ips.is_empty() {
         ports(spec, &mut service)?;
+        internal_policy(spec, &mut service);
     }
     Ok(service)
 }
@@ -155,6 +157,21 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
     }
 }
 
+/// A policy that nobody knows does not take the Service away.
+fn internal_policy(spec: &core::ServiceSpec, service: &mut Service) {
+    match spec.internal_traffic_policy.as_deref() {
+        None | Some("" | "Cluster") => {}
+        Some("Local") => service.internal_policy = Policy::Local,
+        Some(text) => {
+            let problem =
+                format!("{text:?} is not known, so it counts as Cluster; write Cluster or Local");
+            service
+                .ignored
+                .push(FieldError::new("spec.internalTrafficPolicy", problem).into());
+        }
+    }
+}
+
 /// What the API fills in when a Service asks for affinity and says no time (S-94).
 const DEFAULT_AFFINITY: i32 = 10_800;
 
@@ -195,21 +212,14 @@ fn not_planned(object: &core::Service, spec: &core::ServiceSpec) -> BTreeSet<Not
         .iter()
         .flatten()
         .any(|port| port.node_port.unwrap_or(0) != 0);
-    let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
+    let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
     // An external policy without anything external is a leftover (S-47).
     let external = external_ips || balancer || node_ports;
     let fields = [
         (external_ips, NotPlanned::ExternalIps),
         (balancer, NotPlanned::LoadBalancer),
         (node_ports, NotPlanned::NodePorts),
-        (
-            local(&spec.internal_traffic_policy),
-            NotPlanned::InternalPolicyLocal,
-        ),
-        (
-            external && local(&spec.external_traffic_policy),
-            NotPlanned::ExternalPolicyLocal,
-        ),
+        (external && external_local, NotPlanned::ExternalPolicyLocal),
     ];
     fields
         .into_iter()

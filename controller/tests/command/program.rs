@@ -12,6 +12,7 @@ pub(crate) const NODE: &str = "\
 apiVersion: v1
 kind: Node
 metadata: {name: node-a}
+status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
 ";
 
 /// A Service that is as it should be.

@@ -31,6 +31,26 @@ fn a_node_has_its_addresses_in_order_and_no_host_names() {
     );
 }
 
+/// S-202: such a Node is planned, and its owner hears why some of it will not work.
+#[test]
+fn a_node_without_an_address_is_one_warning() {
+    let warnings = |status: &str| {
+        let ignored = node("", status).ignored;
+        ignored.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let missing = "status.addresses: neither an InternalIP nor an ExternalIP; the node has no address \
+                   for node ports and its own connections, check its kubelet and cloud provider";
+    assert_eq!(warnings(""), [missing]);
+    assert_eq!(
+        warnings("status: {addresses: [{type: Hostname, address: n1}]}\n"),
+        [missing]
+    );
+    let external = "status: {addresses: [{type: ExternalIP, address: 203.0.113.6}]}\n";
+    assert_eq!(warnings(external), [] as [&str; 0]);
+    let broken = warnings("status: {addresses: [{type: InternalIP, address: oops}]}\n");
+    assert_eq!(broken.len(), 1, "the reason is told once: {broken:?}");
+}
+
 #[test]
 fn zone_ranges_and_end_of_a_node_are_read() {
     let plain = node("", "");

@@ -1,6 +1,7 @@
 //! Services.
 
 use portolan_controller::manifests::{FileContents, Found};
+use portolan_plan::Policy;
 use portolan_planner::model::{NotPlanned, Service};
 
 use crate::{found, read, refused};
@@ -132,6 +133,51 @@ fn affinity_lasts_three_hours_where_nothing_is_said() {
         assert!(message.ends_with("is not between 1 and 86400"), "{message}");
     }
     assert!(refused_service(&affinity("Cookie")).contains("write None or ClientIP"));
+}
+
+#[test]
+fn a_policy_inside_is_read_and_one_that_nobody_knows_takes_nothing_away() {
+    // S-64
+    let policy = |more: &str| {
+        let service = service(&format!("  clusterIP: 10.96.0.1\n{PORTS}{more}"));
+        let told: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
+        (service.internal_policy, told)
+    };
+    assert_eq!(policy(""), (Policy::Cluster, vec![]));
+    let text = |text: &str| format!("  internalTrafficPolicy: {text}\n");
+    assert_eq!(policy(&text("Cluster")), (Policy::Cluster, vec![]));
+    assert_eq!(policy(&text("Local")), (Policy::Local, vec![]));
+    let unknown = "spec.internalTrafficPolicy: \"Zone\" is not known, so it counts as Cluster; \
+                   write Cluster or Local";
+    assert_eq!(
+        policy(&text("Zone")),
+        (Policy::Cluster, vec![unknown.into()])
+    );
+}
+
+/// S-104: the kernel takes 15 characters. One warning, not a page of it, and the Service stays.
+#[test]
+fn a_scheduler_annotation_of_300_characters_is_one_short_warning() {
+    let long = "x".repeat(300);
+    let metadata = format!(", annotations: {{proxy.portolan.dev/scheduler: {long}}}");
+    let spec = format!("spec:\n  clusterIP: 10.96.0.1\n{PORTS}");
+    let Found::Service(service) = found(&read_service(&metadata, &spec)) else {
+        panic!("no Service")
+    };
+    assert_eq!(service.scheduler, None);
+    let [warning] = &service.ignored[..] else {
+        panic!("{:?}", service.ignored)
+    };
+    let text = warning.to_string();
+    assert!(
+        text.starts_with("metadata.annotations[proxy.portolan.dev/scheduler]: \"xxx"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("is not 1 to 15 letters, digits, '-', '_', '.' and '@'"),
+        "{text}"
+    );
+    assert!(text.len() < 250, "{text}");
 }
 
 #[test]

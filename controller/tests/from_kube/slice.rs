@@ -83,20 +83,102 @@ fn slices_of_names_and_of_headless_services_are_kept_without_endpoints() {
     assert_eq!(headless.endpoints, []);
 }
 
+/// The messages about a slice.
+fn messages(slice: &EndpointSlice) -> Vec<String> {
+    slice.ignored.iter().map(ToString::to_string).collect()
+}
+
 #[test]
-fn a_slice_with_a_value_that_makes_no_sense_is_refused() {
-    let refused = |rest: &str| refused(&read_slice("kubernetes.io/service-name: web", rest));
-    let of = |more: &str| refused(&endpoints(more));
-    assert!(
-        of("{addresses: [x]}").starts_with("endpoints[0].addresses[0]: \"x\" is no IP address")
-    );
-    assert!(of("{addresses: ['fd00::1']}").contains("fd00::1 is IPv6, addressType says IPv4"));
-    assert!(of("{addresses: [10.0.0.1], nodeName: a/b}").starts_with("endpoints[0].nodeName"));
-    assert!(of("{addresses: [10.0.0.1], zone: a/b}").starts_with("endpoints[0].zone"));
+fn an_endpoint_without_a_usable_address_or_node_is_left_out_and_the_others_stay() {
+    for (wrong, message) in [
+        (
+            "{addresses: [x]}",
+            "endpoints[1].addresses[0]: \"x\" is no IP address; write one like 10.96.0.10 or fd00::10; \
+             the endpoint is left out",
+        ),
+        (
+            "{addresses: ['fd00::1']}",
+            "endpoints[1].addresses[0]: fd00::1 is IPv6, addressType says IPv4; the endpoint is left out",
+        ),
+        (
+            "{addresses: [127.0.0.1]}",
+            "endpoints[1].addresses[0]: 127.0.0.1 is loopback, link-local, multicast or unspecified; \
+             the endpoint is left out",
+        ),
+        (
+            "{addresses: [10.0.0.2], nodeName: a/b}",
+            "endpoints[1].nodeName: \"a/b\" is not 1 to 253 lower-case letters, digits, '-' and '.'; \
+             the endpoint is left out",
+        ),
+    ] {
+        let text = format!("{{addresses: [10.0.0.1]}}, {wrong}, {{addresses: [10.0.0.3]}}");
+        let slice = slice(&endpoints(&text));
+        let left: Vec<_> = slice
+            .endpoints
+            .iter()
+            .map(|e| e.address.to_string())
+            .collect();
+        assert_eq!(left, ["10.0.0.1", "10.0.0.3"]);
+        assert_eq!(messages(&slice), [message]);
+    }
+}
+
+#[test]
+fn an_unusable_zone_or_hint_is_passed_over_and_its_endpoint_stays() {
+    // S-56: hints are all that counts, whoever wrote them.
+    let good = "{addresses: [10.0.0.1], zone: z1, \
+                hints: {forZones: [{name: z1}, {name: z2}], forNodes: [{name: n1}]}}";
+    let slice = slice(&endpoints(good));
+    assert_eq!(messages(&slice), [] as [&str; 0]);
+    let names =
+        |names: &[std::sync::Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names(&slice.endpoints[0].for_zones), ["z1", "z2"]);
+    assert_eq!(names(&slice.endpoints[0].for_nodes), ["n1"]);
+
     let zone = "z".repeat(64);
-    assert!(
-        of(&format!("{{addresses: [10.0.0.1], zone: {zone}}}")).starts_with("endpoints[0].zone")
+    let wrong = format!(
+        "{{addresses: [10.0.0.1], zone: {zone}, \
+         hints: {{forZones: [{{name: a/b}}, {{name: z2}}, {{name: ''}}], forNodes: [{{name: N1}}]}}}}"
     );
+    let slice = self::slice(&endpoints(&wrong));
+    let [endpoint] = &slice.endpoints[..] else {
+        panic!("{slice:?}")
+    };
+    assert_eq!(endpoint.zone, None);
+    assert_eq!(names(&endpoint.for_zones), ["z2"]);
+    assert_eq!(endpoint.for_nodes, []);
+    let told = messages(&slice);
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(
+        told[0].starts_with("endpoints[0].zone: \"zzz")
+            && told[0].ends_with("counts as without a zone")
+    );
+    assert!(
+        told[1].starts_with("endpoints[0].hints.forNodes: \"N1\"")
+            && told[1].ends_with("the hint has no effect")
+    );
+    assert!(told[2].starts_with("endpoints[0].hints.forZones: \"a/b\""));
+    assert!(told[3].starts_with("endpoints[0].hints.forZones: \"\""));
+}
+
+/// What strangers write must not fill the log and the warnings.
+#[test]
+fn a_slice_full_of_mistakes_is_told_of_in_a_few_lines() {
+    let slice = slice(&endpoints(
+        &"{addresses: [10.0.0.1], zone: a/b}, ".repeat(1000),
+    ));
+    assert_eq!(slice.endpoints.len(), 1000);
+    let told = messages(&slice);
+    assert_eq!(told.len(), 9);
+    assert_eq!(
+        told[8],
+        "endpoints: 992 more values have no effect, for reasons like these"
+    );
+}
+
+#[test]
+fn a_slice_that_makes_no_sense_as_a_whole_is_refused() {
+    let refused = |rest: &str| refused(&read_slice("kubernetes.io/service-name: web", rest));
     assert!(refused("addressType: IPv5\nports: []\n").contains("write IPv4 or IPv6"));
     assert!(
         refused("addressType: IPv4\nports: [{name: a, port: 65536}]\n")

@@ -1,6 +1,6 @@
 //! The whole cluster, and what a change in it may touch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use portolan_plan::{ServiceId, Settings};
 
 use super::kept::{Changed, Kept};
 use super::{EndpointSlice, Event, Node, ProxyConfig, Service, ServiceCidr, SliceId};
+use crate::reverse::Reverse;
 
 /// Everything the planner knows about the cluster.
 #[derive(Debug, Default)]
@@ -19,9 +20,9 @@ pub struct ClusterModel {
     service_cidrs: Kept<ServiceCidr>,
     proxy_configs: Kept<ProxyConfig>,
     /// The slices of each Service; also of Services that are not there yet (S-54).
-    slices_of: BTreeMap<ServiceId, BTreeSet<SliceId>>,
+    slices_of: Reverse<ServiceId, SliceId>,
     /// Which Services name a cluster IP; nearly always one.
-    claims: BTreeMap<IpAddr, BTreeSet<ServiceId>>,
+    claims: Reverse<IpAddr, ServiceId>,
 }
 
 /// What has to be planned again.
@@ -35,6 +36,9 @@ pub struct Touched {
     pub nodes: BTreeSet<Arc<str>>,
     /// Every node.
     pub all_nodes: bool,
+    /// Nodes whose zone is another one than before, or that came or went with one. What they use
+    /// of Services with hints may depend on it (S-62).
+    pub rezoned: BTreeSet<Arc<str>>,
 }
 
 impl Touched {
@@ -47,6 +51,7 @@ impl Touched {
     pub fn merge(&mut self, other: Self) {
         self.services.extend(other.services);
         self.nodes.extend(other.nodes);
+        self.rezoned.extend(other.rezoned);
         self.all_services |= other.all_services;
         self.all_nodes |= other.all_nodes;
     }
@@ -58,13 +63,9 @@ impl ClusterModel {
         let mut touched = Touched::default();
         match event {
             Event::Node(change) => {
-                let changed = self.nodes.apply(change);
-                touched.nodes.extend(
-                    changed
-                        .iter()
-                        .flat_map(Changed::both)
-                        .map(|n| n.name.clone()),
-                );
+                for changed in self.nodes.apply(change) {
+                    node_changed(&changed, &mut touched);
+                }
             }
             Event::Service(change) => {
                 for changed in self.services.apply(change) {
@@ -94,30 +95,20 @@ impl ClusterModel {
     fn service_changed(&mut self, changed: &Changed<Service>, touched: &mut Touched) {
         for service in changed.before.iter() {
             for address in &service.cluster_ips {
-                if let Some(claims) = self.claims.get_mut(address) {
-                    claims.remove(&service.id);
-                    if claims.is_empty() {
-                        self.claims.remove(address);
-                    }
-                }
+                self.claims.remove(address, &service.id);
             }
         }
         for service in changed.after.iter() {
             for address in &service.cluster_ips {
-                self.claims
-                    .entry(*address)
-                    .or_default()
-                    .insert(service.id.clone());
+                self.claims.insert(*address, service.id.clone());
             }
         }
         for service in changed.both() {
             touched.services.insert(service.id.clone());
             // Another Service on the same address may win or lose it now (S-14).
-            let rivals = service
-                .cluster_ips
-                .iter()
-                .filter_map(|address| self.claims.get(address));
-            touched.services.extend(rivals.flatten().cloned());
+            let addresses = service.cluster_ips.iter();
+            let rivals = addresses.flat_map(|address| self.claims.get(address));
+            touched.services.extend(rivals.cloned());
         }
     }
 
@@ -127,12 +118,7 @@ impl ClusterModel {
             .iter()
             .filter_map(|slice| Some((slice.service_id()?, &slice.id)));
         for (service, slice) in before {
-            if let Some(slices) = self.slices_of.get_mut(&service) {
-                slices.remove(slice);
-                if slices.is_empty() {
-                    self.slices_of.remove(&service);
-                }
-            }
+            self.slices_of.remove(&service, slice);
             touched.services.insert(service);
         }
         let after = changed
@@ -140,10 +126,7 @@ impl ClusterModel {
             .iter()
             .filter_map(|slice| Some((slice.service_id()?, &slice.id)));
         for (service, slice) in after {
-            self.slices_of
-                .entry(service.clone())
-                .or_default()
-                .insert(slice.clone());
+            self.slices_of.insert(service.clone(), slice.clone());
             touched.services.insert(service);
         }
     }
@@ -160,7 +143,7 @@ impl ClusterModel {
 
     /// The slices of a Service, by name.
     pub fn slices_of(&self, service: &ServiceId) -> impl Iterator<Item = &Arc<EndpointSlice>> {
-        let names = self.slices_of.get(service).into_iter().flatten();
+        let names = self.slices_of.get(service);
         names.filter_map(|id| self.slices.get(id))
     }
 
@@ -186,7 +169,7 @@ impl ClusterModel {
 
     /// The Services that name a cluster IP.
     pub fn claims(&self, address: IpAddr) -> impl Iterator<Item = &Arc<Service>> {
-        let claims = self.claims.get(&address).into_iter().flatten();
+        let claims = self.claims.get(&address);
         claims.filter_map(|id| self.services.get(id))
     }
 
@@ -210,5 +193,15 @@ impl ClusterModel {
     pub fn settings(&self) -> Settings {
         let config = self.proxy_configs.get(&ProxyConfig::DEFAULT.into());
         config.map_or_else(Settings::default, |config| config.settings.clone())
+    }
+}
+
+fn node_changed(changed: &Changed<Node>, touched: &mut Touched) {
+    let names = changed.both().map(|node| node.name.clone());
+    touched.nodes.extend(names);
+    let zone = |node: &Option<Arc<Node>>| node.as_ref()?.zone.clone();
+    if zone(&changed.before) != zone(&changed.after) {
+        let names = changed.both().map(|node| node.name.clone());
+        touched.rezoned.extend(names);
     }
 }

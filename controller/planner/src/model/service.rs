@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Family, Protocol, ServiceId};
+use portolan_plan::{Family, Policy, Protocol, ServiceId};
 
 use super::Object;
 use crate::Reason;
@@ -27,6 +27,8 @@ pub struct Service {
     pub app: Option<Arc<str>>,
     /// Its ports, in its own order, no name twice, no protocol and number twice.
     pub ports: Vec<ServicePort>,
+    /// Who serves its cluster IPs: endpoints anywhere, or only those of the node (S-64).
+    pub internal_policy: Policy,
     /// Client affinity in seconds, 1 to 86400; `None` for none (S-94).
     pub affinity_seconds: Option<u32>,
     /// The annotation `proxy.portolan.dev/boot-critical`.
@@ -77,8 +79,6 @@ pub enum NotPlanned {
     LoadBalancer,
     /// Node ports.
     NodePorts,
-    /// Internal traffic policy Local.
-    InternalPolicyLocal,
     /// External traffic policy Local.
     ExternalPolicyLocal,
 }
@@ -89,7 +89,6 @@ impl fmt::Display for NotPlanned {
             Self::ExternalIps => "spec.externalIPs",
             Self::LoadBalancer => "status.loadBalancer.ingress",
             Self::NodePorts => "spec.ports[].nodePort",
-            Self::InternalPolicyLocal => "spec.internalTrafficPolicy: Local",
             Self::ExternalPolicyLocal => "spec.externalTrafficPolicy: Local",
         })
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Protocol, ServiceId, Settings};
+use portolan_plan::{Policy, Protocol, ServiceId, Settings};
 use portolan_planner::model::{
     AddressType, Endpoint, EndpointSlice, Event, Node, NotPlanned, ProxyConfig, Service,
     ServiceCidr, ServicePort, SliceId, SlicePort,
@@ -33,7 +33,15 @@ pub(crate) struct GivenService {
     pub(crate) scheduler: Option<String>,
     pub(crate) drain: Option<u32>,
     pub(crate) affinity: Option<u32>,
+    pub(crate) internal: GivenPolicy,
     pub(crate) external_ips: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub(crate) enum GivenPolicy {
+    #[default]
+    Cluster,
+    Local,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -54,8 +62,14 @@ pub(crate) struct GivenEndpoint {
     pub(crate) node: Option<String>,
     #[serde(default = "yes")]
     pub(crate) ready: bool,
+    #[serde(default = "yes")]
+    pub(crate) serving: bool,
     #[serde(default)]
     pub(crate) terminating: bool,
+    #[serde(default)]
+    pub(crate) for_nodes: Vec<String>,
+    #[serde(default)]
+    pub(crate) for_zones: Vec<String>,
 }
 
 fn yes() -> bool {
@@ -76,6 +90,10 @@ pub(crate) struct GivenNode {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct GivenSettings {
     pub(crate) service_proxy_name: String,
+}
+
+fn names(given: &[String]) -> Vec<Arc<str>> {
+    given.iter().map(|name| name.as_str().into()).collect()
 }
 
 fn halves(id: &str) -> (Arc<str>, Arc<str>) {
@@ -114,6 +132,10 @@ impl GivenService {
             proxy_name: self.proxy_name.as_deref().map(Arc::from),
             app: self.app.as_deref().map(Arc::from),
             ports: ports.collect(),
+            internal_policy: match self.internal {
+                GivenPolicy::Cluster => Policy::Cluster,
+                GivenPolicy::Local => Policy::Local,
+            },
             affinity_seconds: self.affinity,
             boot_critical: self.boot_critical,
             scheduler: self.scheduler.as_deref().map(Arc::from),
@@ -142,12 +164,12 @@ impl GivenSlice {
         let endpoints = self.endpoints.iter().map(|given| Endpoint {
             address: given.address,
             ready: given.ready,
-            serving: true,
+            serving: given.serving,
             terminating: given.terminating,
             node: given.node.as_deref().map(Arc::from),
             zone: None,
-            for_nodes: Vec::new(),
-            for_zones: Vec::new(),
+            for_nodes: names(&given.for_nodes),
+            for_zones: names(&given.for_zones),
         });
         let six = self
             .endpoints

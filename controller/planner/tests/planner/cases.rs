@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use crate::build::Cluster;
-use portolan_plan::{BackendList, Family, FrontendKind, ListKey, Scope};
-use portolan_planner::{PlannedService, Planner};
+use portolan_plan::{BackendList, Family, FrontendKind, HeadPort, ListKey, NodeEntry, Scope};
+use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,6 +37,10 @@ fn facts(given: &Value) -> Vec<String> {
     let mut facts = Vec::new();
     for planned in planner.services().values() {
         service_facts(planned, &mut facts);
+        for node in planner.nodes().values() {
+            node_facts(planned, node, &mut facts);
+        }
+        hint_facts(planned, &mut facts);
     }
     for node in planner.nodes().values() {
         let zone = node.zone.as_deref().unwrap_or("-");
@@ -58,7 +62,6 @@ fn facts(given: &Value) -> Vec<String> {
 }
 
 fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
-    assert_eq!(planned.heads.len(), 1, "cluster IPs need one head");
     let head = &planned.heads[0];
     let id = &planned.id;
     let mut flags = String::new();
@@ -79,25 +82,11 @@ fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
             .affinity_seconds
             .map(|s| format!(" affinity {s}s"))
             .unwrap_or_default();
-        for frontend in &port.frontends {
-            assert_eq!(frontend.kind, FrontendKind::ClusterIp);
-            let address = frontend.address.expect("a cluster IP");
-            let (service, name) = (id.clone(), port.name.clone());
-            let key = ListKey {
-                service,
-                port: name,
-                family: Family::of(address),
-                scope: Scope::Cluster,
-            };
-            let list = planned
-                .lists
-                .get(&key)
-                .expect("every frontend has a list, also an empty one");
-            let (number, protocol) = (frontend.port, port.protocol);
-            facts.push(format!(
-                "{id} {address} {number}/{protocol}{affinity} -> {}",
-                backends(list)
-            ));
+        for (place, family) in places(port) {
+            let key = key(planned, port, family, Scope::Cluster);
+            if let Some(list) = planned.lists.get(&key) {
+                facts.push(format!("{id} {place}{affinity} -> {}", backends(list)));
+            }
         }
     }
     for (node, local) in &planned.locals {
@@ -110,6 +99,68 @@ fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
             "{id} on {node}: {}",
             all.fold(first, |text, next| text + ", " + &next)
         ));
+    }
+}
+
+/// Address, port and protocol of each frontend, with its family.
+fn places(port: &HeadPort) -> impl Iterator<Item = (String, Family)> {
+    port.frontends.iter().map(|frontend| {
+        assert_eq!(frontend.kind, FrontendKind::ClusterIp);
+        let address = frontend.address.expect("a cluster IP");
+        let place = format!("{address} {}/{}", frontend.port, port.protocol);
+        (place, Family::of(address))
+    })
+}
+
+fn key(planned: &PlannedService, port: &HeadPort, family: Family, scope: Scope) -> ListKey {
+    ListKey {
+        service: planned.id.clone(),
+        port: port.name.clone(),
+        family,
+        scope,
+    }
+}
+
+/// What a node has that not every node has, and why it has it not.
+fn node_facts(planned: &PlannedService, node: &NodeEntry, facts: &mut Vec<String>) {
+    let id = &planned.id;
+    for port in &planned.head_for(node).ports {
+        for (place, family) in places(port) {
+            let scope = node.complete(port.internal.choice(family).scope);
+            if scope != Scope::Cluster {
+                let list = planned
+                    .lists
+                    .get(&key(planned, port, family, scope.clone()));
+                let list = list.map_or("nobody".into(), |list| backends(list));
+                let name = &node.name;
+                facts.push(format!("{id} {place} on {name} by {scope} -> {list}"));
+            }
+        }
+    }
+    for (hints, outcome) in planned.hints_on(node) {
+        let in_force = [&hints.nodes, &hints.zones].contains(&&HintState::InForce);
+        if let (true, HintOutcome::Ignored(reason)) = (in_force, outcome) {
+            let (name, family) = (&node.name, hints.family);
+            facts.push(format!("{id} {family} hints ignored on {name}: {reason}"));
+        }
+    }
+}
+
+/// What becomes of hints in the whole cluster.
+fn hint_facts(planned: &PlannedService, facts: &mut Vec<String>) {
+    for hints in &planned.hints {
+        for (kind, state) in [
+            (HintKind::Node, &hints.nodes),
+            (HintKind::Zone, &hints.zones),
+        ] {
+            let outcome = match state {
+                HintState::Absent => continue,
+                HintState::InForce => "in force".into(),
+                HintState::Ignored(reason) => format!("ignored: {reason}"),
+            };
+            let (id, family, kind) = (&planned.id, hints.family, kind.as_str());
+            facts.push(format!("{id} {family} {kind} hints {outcome}"));
+        }
     }
 }
 
@@ -165,6 +216,16 @@ fn frontends() {
 #[test]
 fn endpoints_that_receive_traffic() {
     check(include_str!("../cases/d-endpoints.yaml"));
+}
+
+#[test]
+fn topology_hints() {
+    check(include_str!("../cases/e-hints.yaml"));
+}
+
+#[test]
+fn traffic_policies() {
+    check(include_str!("../cases/f-policies.yaml"));
 }
 
 #[test]

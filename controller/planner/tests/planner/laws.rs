@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::build::{GivenEndpoint, GivenNode, GivenService, GivenSlice};
+use crate::build::{GivenEndpoint, GivenNode, GivenPolicy, GivenService, GivenSlice};
 use portolan_plan::{NodeEntry, ServiceId, Settings};
 use portolan_planner::model::{ClusterModel, Event, ObjectChange, ProxyConfig, SliceId};
 use portolan_planner::{PlannedService, Planner, Update};
@@ -11,6 +11,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 const NAMES: [&str; 3] = ["ns/a", "ns/b", "kube-system/c"];
+pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
+const ZONES: [&str; 3] = ["z1", "z2", "z3"];
 
 prop_compose! {
     /// Few names and addresses, so that objects meet: conflicts, moves, two copies of an endpoint.
@@ -21,6 +23,7 @@ prop_compose! {
         ports in proptest::sample::subsequence(vec!["x 80/TCP", "y 80/UDP", "z 81/TCP"], 1..=3),
         proxy_name in proptest::option::weighted(0.2, select(vec!["other", "mine"])),
         affinity in proptest::option::of(1..3u32),
+        internal in select(vec![GivenPolicy::Cluster, GivenPolicy::Cluster, GivenPolicy::Local]),
     ) -> Event {
         let service = GivenService {
             id: id.into(),
@@ -29,6 +32,7 @@ prop_compose! {
             ports: ports.iter().map(ToString::to_string).collect(),
             proxy_name: proxy_name.map(Into::into),
             affinity,
+            internal,
             ..Default::default()
         };
         service.build().into()
@@ -38,14 +42,23 @@ prop_compose! {
 prop_compose! {
     fn endpoint(six: bool)(
         host in 1..4u8,
-        node in proptest::option::of(select(vec!["n1", "n2"])),
-        ready in any::<bool>(),
-        terminating in any::<bool>(),
+        node in proptest::option::of(select(&NODES[..])),
+        (ready, serving, terminating) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        for_nodes in hints(NODES.to_vec()),
+        for_zones in hints(ZONES.to_vec()),
     ) -> GivenEndpoint {
         let address = if six { format!("fd00:244::{host}") } else { format!("10.244.0.{host}") };
         let address = address.parse().unwrap();
-        GivenEndpoint { address, node: node.map(Into::into), ready, terminating }
+        let node = node.map(Into::into);
+        GivenEndpoint { address, node, ready, serving, terminating, for_nodes, for_zones }
     }
+}
+
+/// Often some, so that all endpoints of a port have hints in many histories.
+fn hints(names: Vec<&'static str>) -> impl Strategy<Value = Vec<String>> {
+    let some = proptest::sample::subsequence(names, 1..=2);
+    prop_oneof![1 => Just(Vec::new()), 4 => some]
+        .prop_map(|names| names.into_iter().map(Into::into).collect())
 }
 
 fn slice() -> impl Strategy<Value = Event> {
@@ -70,8 +83,8 @@ fn slice() -> impl Strategy<Value = Event> {
 }
 
 fn node() -> impl Strategy<Value = Event> {
-    let zone = proptest::option::of(select(vec!["z1", "z2"]));
-    (select(vec!["n1", "n2"]), zone, any::<bool>()).prop_map(|(name, zone, deleted)| {
+    let zone = proptest::option::of(select(&ZONES[..]));
+    (select(&NODES[..]), zone, any::<bool>()).prop_map(|(name, zone, deleted)| {
         let zone = zone.map(Into::into);
         GivenNode {
             name: name.into(),
@@ -108,7 +121,7 @@ fn removal() -> impl Strategy<Value = Event> {
             let (namespace, name) = (namespace.into(), format!("{name}-{number}").into());
             Event::EndpointSlice(ObjectChange::Remove(SliceId { namespace, name }))
         }),
-        select(vec!["n1", "n2"]).prop_map(|name| Event::Node(ObjectChange::Remove(name.into()))),
+        select(&NODES[..]).prop_map(|name| Event::Node(ObjectChange::Remove(name.into()))),
         Just(Event::ProxyConfig(ObjectChange::Remove(
             ProxyConfig::DEFAULT.into()
         ))),
@@ -117,11 +130,11 @@ fn removal() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![4 => service(), 6 => slice(), 1 => node(), 1 => settings(), 2 => removal()]
+pub(crate) fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![4 => service(), 6 => slice(), 3 => node(), 1 => settings(), 2 => removal()]
 }
 
-fn history() -> impl Strategy<Value = Vec<Event>> {
+pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event(), 0..40)
 }
 
@@ -264,23 +277,17 @@ proptest! {
     }
 
     #[test]
-    fn every_frontend_has_a_list_and_belongs_to_one_service(history in history()) {
+    fn every_frontend_belongs_to_one_service(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
         let mut owners = BTreeMap::new();
-        let node = NodeEntry { name: "n1".into(), ..NodeEntry::default() };
         for (id, planned) in planner.services() {
-            let lists: Vec<_> = planned.lists_for(&node).collect();
-            for port in &planned.head_for(&node).ports {
+            for port in &planned.heads[0].ports {
                 for frontend in &port.frontends {
-                    let family = portolan_plan::Family::of(frontend.address.unwrap());
-                    let has = lists.iter().any(|(key, _)| (&key.port, key.family) == (&port.name, family));
-                    prop_assert!(has, "{} {:?} has no list", id, frontend);
                     let place = (frontend.address, frontend.port, port.protocol);
                     prop_assert_eq!(owners.insert(place, id.clone()), None, "two owners");
                 }
             }
-            prop_assert_eq!(lists.len(), planned.lists.len(), "every list is in use");
         }
     }
 }

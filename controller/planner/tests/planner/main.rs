@@ -4,4 +4,6 @@
 
 mod build;
 mod cases;
+mod cost;
 mod laws;
+mod reference;

@@ -1,0 +1,81 @@
+//! Which Services a node or a zone label concerns, so that nobody has to look at all of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use portolan_plan::ServiceId;
+
+use crate::PlannedService;
+use crate::reverse::Reverse;
+
+/// Indexes of planned Services.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// Services with a list of its own for a node.
+    particular: Reverse<Arc<str>, ServiceId>,
+    /// Services whose head for a node depends on the node's zone.
+    zoned: Reverse<Arc<str>, ServiceId>,
+    /// Services with hints, in force or not.
+    hinted: BTreeSet<ServiceId>,
+}
+
+impl Index {
+    /// Follows the change of a Service's plan.
+    pub(crate) fn replace(
+        &mut self,
+        id: &ServiceId,
+        old: Option<&PlannedService>,
+        new: Option<&PlannedService>,
+    ) {
+        replace(&mut self.particular, id, &own_lists(old), &own_lists(new));
+        replace(&mut self.zoned, id, &zoned(old), &zoned(new));
+        if new.is_some_and(|planned| !planned.hints.is_empty()) {
+            self.hinted.insert(id.clone());
+        } else {
+            self.hinted.remove(id);
+        }
+    }
+
+    /// Services with a list of its own for a node.
+    pub(crate) fn particular_to(&self, node: &str) -> impl Iterator<Item = &ServiceId> {
+        self.particular.get(node)
+    }
+
+    /// Services that have to be planned again when a node's zone changes.
+    pub(crate) fn zoned_by(&self, node: &str) -> impl Iterator<Item = &ServiceId> {
+        self.zoned.get(node)
+    }
+
+    /// Services with hints.
+    pub(crate) fn hinted(&self) -> impl Iterator<Item = &ServiceId> {
+        self.hinted.iter()
+    }
+}
+
+fn own_lists(planned: Option<&PlannedService>) -> BTreeSet<&Arc<str>> {
+    planned
+        .into_iter()
+        .flat_map(|p| p.nodes_with_lists())
+        .collect()
+}
+
+fn zoned(planned: Option<&PlannedService>) -> BTreeSet<&Arc<str>> {
+    planned
+        .into_iter()
+        .flat_map(|p| p.nodes_by_zone())
+        .collect()
+}
+
+fn replace(
+    index: &mut Reverse<Arc<str>, ServiceId>,
+    id: &ServiceId,
+    old: &BTreeSet<&Arc<str>>,
+    new: &BTreeSet<&Arc<str>>,
+) {
+    for node in old.difference(new) {
+        index.remove(&***node, id);
+    }
+    for node in new.difference(old) {
+        index.insert((*node).clone(), id.clone());
+    }
+}

@@ -1,0 +1,245 @@
+//! The same question asked twice: what serves a node? Once to the planner, which shares lists
+//! between nodes, and once to a few lines that look at one node alone, as each node does that
+//! watches the objects itself.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::laws::{event, history};
+use portolan_plan::{Backend, Family, Head, ListKey, NodeEntry, Policy, Scope};
+use portolan_planner::model::{ClusterModel, Endpoint, Service, ServicePort};
+use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
+use proptest::prelude::*;
+
+type Reached = (IpAddr, u16);
+
+/// Every endpoint of a port and family, each once (S-50, S-51).
+fn endpoints<'a>(
+    model: &'a ClusterModel,
+    service: &Service,
+    port: &ServicePort,
+    family: Family,
+) -> Vec<(Reached, &'a Endpoint)> {
+    let mut copies = Vec::new();
+    for slice in model.slices_of(&service.id) {
+        for own in slice
+            .ports
+            .iter()
+            .filter(|own| own.name == port.name && own.protocol == port.protocol)
+        {
+            let of_family = slice
+                .endpoints
+                .iter()
+                .filter(|e| Family::of(e.address) == family);
+            copies.extend(of_family.map(|e| ((e.address, own.port), slice, e)));
+        }
+    }
+    // Stable: of two copies in one slice the first stays.
+    copies.sort_by_key(|(reached, slice, e)| {
+        (
+            *reached,
+            e.terminating,
+            std::cmp::Reverse(slice.generation),
+            slice.id.clone(),
+        )
+    });
+    copies.dedup_by_key(|(reached, ..)| *reached);
+    copies
+        .into_iter()
+        .map(|(reached, _, e)| (reached, e))
+        .collect()
+}
+
+fn chosen(all: &[(Reached, &Endpoint)], keep: impl Fn(&Endpoint) -> bool) -> BTreeSet<Reached> {
+    all.iter()
+        .filter(|(_, e)| keep(e))
+        .map(|(reached, _)| *reached)
+        .collect()
+}
+
+/// S-41 to S-43, S-57 to S-61, S-64, for one node.
+fn expected(all: &[(Reached, &Endpoint)], policy: Policy, node: &NodeEntry) -> BTreeSet<Reached> {
+    let ending = |e: &Endpoint| e.serving && e.terminating;
+    if policy == Policy::Local {
+        let own = |e: &Endpoint| e.node.as_ref() == Some(&node.name);
+        let ready = chosen(all, |e| own(e) && e.ready);
+        return if ready.is_empty() {
+            chosen(all, |e| own(e) && ending(e))
+        } else {
+            ready
+        };
+    }
+    let ready = chosen(all, |e| e.ready);
+    if ready.is_empty() {
+        return chosen(all, ending);
+    }
+    let by_hint = |hints: fn(&Endpoint) -> &[Arc<str>], name: &Arc<str>| {
+        let everybody = all.iter().all(|(_, e)| !e.ready || !hints(e).is_empty());
+        let named = chosen(all, |e| e.ready && hints(e).contains(name));
+        (everybody && !named.is_empty()).then_some(named)
+    };
+    by_hint(|e| &e.for_nodes, &node.name)
+        .or_else(|| by_hint(|e| &e.for_zones, node.zone.as_ref()?))
+        .unwrap_or(ready)
+}
+
+/// What the planner gives a node.
+fn planned_backends(
+    planned: &PlannedService,
+    head: &Head,
+    at: usize,
+    family: Family,
+    node: &NodeEntry,
+) -> BTreeSet<Reached> {
+    let port = &head.ports[at];
+    let key = ListKey {
+        service: planned.id.clone(),
+        port: port.name.clone(),
+        family,
+        scope: node.complete(port.internal.choice(family).scope),
+    };
+    let list = planned.lists_for(node).find(|(own, _)| **own == key);
+    let backends = list.into_iter().flat_map(|(_, list)| list.as_slice());
+    backends
+        .map(|Backend { address, port, .. }| (*address, *port))
+        .collect()
+}
+
+/// Nodes of the model, and some that it does not know: their plans may be asked for in a moment.
+fn nodes(planner: &Planner) -> Vec<NodeEntry> {
+    planner
+        .nodes()
+        .values()
+        .map(|node| (**node).clone())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn every_node_is_served_as_if_it_looked_at_the_objects_itself(history in history()) {
+        let mut planner = Planner::default();
+        for event in history {
+            planner.apply([event]);
+        }
+        for (id, planned) in planner.services() {
+            let service = planner.model().service(id).unwrap();
+            for node in nodes(&planner) {
+                let head = planned.head_for(&node);
+                for (at, port) in service.ports.iter().enumerate() {
+                    for family in Family::BOTH.into_iter().filter(|f| head.ports[at].has_family(*f)) {
+                        let all = endpoints(planner.model(), service, port, family);
+                        let expected = expected(&all, service.internal_policy, &node);
+                        let found = planned_backends(planned, head, at, family, &node);
+                        prop_assert_eq!(found, expected, "{} {:?} on {}", id, port, node.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lists_hold_only_endpoints_of_the_model_and_local_ones_only_local_endpoints(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        for planned in planner.services().values() {
+            let service = planner.model().service(&planned.id).unwrap();
+            for (key, list) in &planned.lists {
+                prop_assert_eq!(&key.service, &planned.id);
+                let port = service.ports.iter().find(|port| port.name == key.port).unwrap();
+                let all = endpoints(planner.model(), service, port, key.family);
+                for backend in list.as_slice() {
+                    let found = all.iter().find(|(reached, _)| *reached == (backend.address, backend.port));
+                    let Some((_, endpoint)) = found else {
+                        return Err(TestCaseError::fail(format!("{key:?}: {backend:?} is no endpoint")));
+                    };
+                    let belongs = match (&key.scope, service.internal_policy) {
+                        (Scope::Cluster, policy) => policy == Policy::Cluster,
+                        (Scope::Zone(zone), policy) => policy == Policy::Cluster && endpoint.for_zones.contains(zone),
+                        (Scope::Node(node), Policy::Local) => endpoint.node.as_ref() == Some(node),
+                        (Scope::Node(node), Policy::Cluster) => endpoint.for_nodes.contains(node),
+                    };
+                    prop_assert!(belongs, "{:?} holds {:?}", key, backend);
+                }
+            }
+        }
+    }
+
+    /// A list that no node can come to would be memory for nothing; a head without a list where
+    /// one belongs would refuse. Only under policy Local may a list be missing: it is empty.
+    #[test]
+    fn heads_and_lists_fit_together(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        for planned in planner.services().values() {
+            let service = planner.model().service(&planned.id).unwrap();
+            let mut used = BTreeSet::new();
+            let zones = planned.head_of_zone.keys().map(|zone| ("nobody".into(), Some(zone.clone())));
+            let nodes = planned.lists.keys().filter_map(|key| match &key.scope {
+                Scope::Node(node) => Some(node.clone()),
+                Scope::Cluster | Scope::Zone(_) => None,
+            });
+            let zone_of = |node: &Arc<str>| planner.node(node).and_then(|node| node.zone.clone());
+            let nodes = nodes.map(|node| { let zone = zone_of(&node); (node, zone) });
+            for (name, zone) in zones.chain(nodes).chain([("nobody".into(), None)]) {
+                let node = NodeEntry { name, zone, ..NodeEntry::default() };
+                used.extend(planned.lists_for(&node).map(|(key, _)| key.clone()));
+                for port in &planned.head_for(&node).ports {
+                    for family in Family::BOTH.into_iter().filter(|f| port.has_family(*f)) {
+                        let scope = node.complete(port.internal.choice(family).scope);
+                        let key = ListKey { service: planned.id.clone(), port: port.name.clone(), family, scope };
+                        prop_assert!(planned.lists.contains_key(&key) || service.internal_policy == Policy::Local);
+                    }
+                }
+            }
+            prop_assert_eq!(used.len(), planned.lists.len(), "every list is in use");
+            let distinct = planned.heads.iter().enumerate();
+            let same = distinct.flat_map(|(at, head)| planned.heads[..at].iter().map(move |other| head == other));
+            prop_assert!(!same.into_iter().any(|same| same), "heads are distinct");
+        }
+    }
+
+    #[test]
+    fn reasons_agree_with_what_a_node_uses(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        for node in nodes(&planner) {
+            for planned in planner.services().values() {
+                let head = planned.head_for(&node);
+                for (hints, outcome) in planned.hints_on(&node) {
+                    let port = head.ports.iter().find(|port| port.name == hints.port).unwrap();
+                    let scope = node.complete(port.internal.choice(hints.family).scope);
+                    let agrees = match (&outcome, &scope) {
+                        (HintOutcome::Used(HintKind::Node), Scope::Node(_)) => hints.nodes == HintState::InForce,
+                        (HintOutcome::Used(HintKind::Zone), Scope::Zone(_)) => hints.zones == HintState::InForce,
+                        (HintOutcome::Ignored(_), Scope::Cluster) => true,
+                        (HintOutcome::Ignored(_), Scope::Node(_)) => port.internal.policy == Policy::Local,
+                        _ => false,
+                    };
+                    prop_assert!(agrees, "{:?} and {}", outcome, scope);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_particular_to_a_node_is_found_by_its_index(history in history(), last in event()) {
+        let mut planner = Planner::default();
+        for event in history.into_iter().chain([last]) {
+            planner.apply([event]);
+        }
+        for name in crate::laws::NODES {
+            let has_list = |planned: &&Arc<PlannedService>| {
+                planned.lists.keys().any(|key| key.scope == Scope::Node(name.into()))
+            };
+            let found: Vec<_> = planner.particular_to(name).map(|p| p.id.to_string()).collect();
+            let looked: Vec<_> = planner.services().values().filter(has_list).map(|p| p.id.to_string()).collect();
+            prop_assert_eq!(found, looked);
+        }
+        let hinted: Vec<_> = planner.hinted().map(|p| p.id.to_string()).collect();
+        let looked = planner.services().values().filter(|p| !p.hints.is_empty());
+        prop_assert_eq!(hinted, looked.map(|p| p.id.to_string()).collect::<Vec<_>>());
+    }
+}
