@@ -7,13 +7,15 @@ pub const PLAN_WARNINGS: usize = 20;
 pub const CONFIG_WARNINGS: usize = 100;
 /// Services in one ProxyPlan or ProxyPlanSlice.
 pub const SERVICES: usize = 1000;
-/// Ports of a Service: Kubernetes itself has no lower limit than the size of the object.
+/// Ports of a Service; Kubernetes itself has no lower limit than the size of the object.
 pub const PORTS: usize = 256;
-/// Frontends of a port.
-pub const FRONTENDS: usize = 256;
-/// Source ranges of a port.
-pub const SOURCE_RANGES: usize = 1000;
-/// Endpoints in one list.
+/// Frontends of a port: the last text says how many more there are.
+pub const FRONTENDS: usize = 65;
+/// Source ranges of a port: the last text says how many more there are.
+pub const SOURCE_RANGES: usize = 65;
+/// A node's own endpoints of a port: the last text says how many more there are.
+pub const OWN_ENDPOINTS: usize = 513;
+/// Endpoints in one list of a ProxyPlanSlice.
 pub const ENDPOINTS: usize = 6000;
 /// Lists in one ProxyPlanSlice.
 pub const LISTS: usize = 3000;

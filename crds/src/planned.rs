@@ -23,6 +23,9 @@ pub struct PlannedService {
     /// Its ports.
     #[schemars(length(max = limit::PORTS))]
     pub ports: Vec<PlannedPort>,
+    /// How many more ports it has that did not fit here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ports_omitted: u32,
 }
 
 /// Why a node serves a Service in its own way.
@@ -51,7 +54,7 @@ pub struct PlannedPort {
     pub protocol: Protocol,
     /// Where it answers: the kind of address, the address and the port, like
     /// `LoadBalancer 203.0.113.7:80`. A node port is `NodePort *:30080`: the addresses are the
-    /// node's own, by the settings.
+    /// node's own, by the settings. Of more than 64, the last line says how many are left out.
     #[schemars(length(max = limit::FRONTENDS), inner(length(max = 80)))]
     pub frontends: Vec<String>,
     /// What serves the cluster IPs.
@@ -63,7 +66,8 @@ pub struct PlannedPort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub affinity_seconds: Option<u32>,
-    /// Who may connect to load balancer addresses; absent means everybody.
+    /// Who may connect to load balancer addresses; absent means everybody. Of more than 64 ranges,
+    /// the last line says how many are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::SOURCE_RANGES), inner(length(max = 43)))]
     pub source_ranges: Vec<String>,
@@ -94,8 +98,9 @@ pub struct ListUse {
     pub scope: String,
     /// The endpoints as address and port, where the list belongs to this node alone; lists of the
     /// cluster and of zones are in ProxyPlanSlices. Traffic to a list without endpoints is refused.
+    /// Of more than 512, the last line says how many are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::ENDPOINTS), inner(length(max = 80)))]
+    #[schemars(length(max = limit::OWN_ENDPOINTS), inner(length(max = 80)))]
     pub endpoints: Option<Vec<String>>,
     /// What happens to clients that are neither the node itself nor one of its pods: Allow serves
     /// them, Drop lets them meet silence, so that a balancer tries another node.
@@ -144,6 +149,10 @@ pub struct HealthCheck {
     /// Distinct addresses of ready endpoints on this node, by family: the port answers 503 where there
     /// is none.
     pub local_endpoints: FamilyCounts,
+}
+
+pub(crate) fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A count for each family.

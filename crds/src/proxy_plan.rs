@@ -141,7 +141,7 @@ pub struct Topology {
     #[schemars(length(max = limit::IGNORED_HINTS))]
     pub ignored_hints: Vec<IgnoredHints>,
     /// How many more there are.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::planned::is_zero")]
     pub ignored_hints_omitted: u32,
 }
 
@@ -161,15 +161,13 @@ pub struct IgnoredHints {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overflow {
-    /// Services that are in the ProxyPlanSlices instead.
+    /// Services of `spec.services` that did not fit.
     pub services: u32,
-    /// Health check ports that are in the ProxyPlanSlices instead.
+    /// Health check ports of `spec.healthChecks` that did not fit.
     pub health_checks: u32,
+    /// How many ProxyPlanSlices of scope Node hold them; 0 when none do.
+    pub slices: u32,
     /// Where to look, as a sentence.
     #[schemars(length(max = limit::SENTENCE))]
     pub note: String,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }

@@ -54,9 +54,11 @@ pub struct ProxyPlanSliceSpec {
     /// Which nodes use it.
     pub scope: SliceScope,
     /// Which 256th of the Services it holds, 0 to 255: the top 8 bits of xxh3-64 of the text
-    /// `head/NAMESPACE/NAME`. A change of a Service changes the slices of one bucket only.
+    /// `head/NAMESPACE/NAME`. A change of a Service changes the slices of one bucket only. Absent with
+    /// scope Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
-    pub bucket: u8,
+    pub bucket: Option<u8>,
     /// Its place among the slices of the same scope and bucket, from 0: each holds at most about
     /// 100 kB.
     #[schemars(range(min = 0))]
@@ -134,6 +136,9 @@ pub struct SliceHead {
     /// Its ports. Scopes `zone` and `node` stand for the zone and the name of whichever node reads it.
     #[schemars(length(max = limit::PORTS))]
     pub ports: Vec<PlannedPort>,
+    /// How many more ports it has that did not fit here.
+    #[serde(default, skip_serializing_if = "crate::planned::is_zero")]
+    pub ports_omitted: u32,
 }
 
 /// Endpoints of one port of a Service, in one family.
