@@ -1,0 +1,266 @@
+//! Watches against a server with faults. The clock is paused: pauses and time limits cost nothing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
+mod gate;
+mod server;
+
+use std::time::Duration;
+
+use portolan_controller::object::Found;
+use portolan_controller::watch::{self, Kind, Seen, Watches};
+use serde_json::{Value, json};
+use server::{Reply, Server, end_of_list, event, node};
+use tokio::sync::mpsc::Receiver;
+
+/// Longer than any pause or limit of a watch.
+const LONG: Duration = Duration::from_secs(600);
+
+/// What the watch of Nodes sees.
+struct Nodes {
+    _watches: Watches,
+    seen: Receiver<Seen>,
+}
+
+impl Nodes {
+    fn of(server: &Server) -> Self {
+        let (watches, seen) = watch::start(&server.client());
+        Self {
+            _watches: watches,
+            seen,
+        }
+    }
+
+    /// The next thing seen of Nodes, in words.
+    async fn next(&mut self) -> String {
+        loop {
+            let seen = tokio::time::timeout(LONG, self.seen.recv()).await;
+            let words = match seen.expect("nothing came").expect("the watches ended") {
+                Seen::All {
+                    kind: Kind::Node,
+                    objects,
+                    unreadable,
+                } => {
+                    let names: Vec<_> = objects.iter().map(words).collect();
+                    let broken: Vec<_> =
+                        unreadable.iter().map(|(id, _)| format!("!{id}")).collect();
+                    format!("all: {}", [names, broken].concat().join(" "))
+                }
+                Seen::Present(found) if matches!(*found, Found::Node(_)) => words(&found),
+                Seen::Unreadable(id, problem) if Kind::of(&id) == Kind::Node => {
+                    format!("!{id}: {problem}")
+                }
+                Seen::Gone(id) if Kind::of(&id) == Kind::Node => format!("-{id}"),
+                _ => continue,
+            };
+            return words;
+        }
+    }
+}
+
+fn words(found: &Found) -> String {
+    match found {
+        Found::Node(node) => format!("{}/{}", node.name, node.zone.as_deref().unwrap_or("-")),
+        other => other.id().to_string(),
+    }
+}
+
+fn page(items: &[Value], version: &str, next: &str) -> Reply {
+    Reply::Page(json!({
+        "kind": "NodeList", "apiVersion": "v1", "items": items,
+        "metadata": {"resourceVersion": version, "continue": next},
+    }))
+}
+
+fn streamed(items: &[Value], version: &str) -> Vec<String> {
+    let items = items.iter().map(|item| event("ADDED", item));
+    items.chain([end_of_list(version)]).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_goes_on_with_the_changes() {
+    let mut events = streamed(&[node("a", "3", "z1"), node("b", "4", "z2")], "7");
+    events.push(event("MODIFIED", &node("a", "8", "z3")));
+    events.push(event("DELETED", &node("b", "9", "z2")));
+    let server = Server::default().answers("nodes", [Reply::Stays(events)]);
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1 b/z2");
+    assert_eq!(nodes.next().await, "a/z3");
+    assert_eq!(nodes.next().await, "-Node b");
+    let asked = server.asked("nodes");
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    // Without a version the answer is a consistent read, not what a cache held once.
+    assert!(asked[0].ends_with("&resourceVersion="), "{}", asked[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_streamed_lists_is_read_page_by_page() {
+    let refusal =
+        "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Refusal(422, refusal),
+            page(&[node("a", "3", "z1")], "7", "more"),
+            page(&[node("b", "4", "z2")], "7", ""),
+            Reply::Stays(vec![event("ADDED", &node("c", "8", "z1"))]),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1 b/z2");
+    assert_eq!(nodes.next().await, "c/z1");
+    let asked = server.asked("nodes");
+    assert!(asked[2].contains("continue=more"), "{asked:?}");
+    assert!(asked[3].contains("resourceVersion=7"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ignores_the_wish_for_a_stream_is_read_page_by_page() {
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Stays(vec![event("ADDED", &node("a", "3", "z1"))]),
+            page(&[node("a", "3", "z1")], "7", ""),
+        ],
+    );
+    assert_eq!(Nodes::of(&server).next().await, "all: a/z1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_listed_anew_replaces_what_was_known() {
+    let status = json!({
+        "kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired",
+    });
+    let gone = event("ERROR", &status);
+    let mut first = streamed(&[node("a", "3", "z1")], "7");
+    first.push(gone);
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Stays(first),
+            Reply::Stays(streamed(&[node("b", "20", "z1")], "21")),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1");
+    assert_eq!(nodes.next().await, "all: b/z1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_goes_on_where_it_was() {
+    let mut first = streamed(&[node("a", "3", "z1")], "7");
+    first.push(event("MODIFIED", &node("a", "9", "z2")));
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Ends(first),
+            Reply::Stays(vec![event("ADDED", &node("b", "11", "z1"))]),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1");
+    assert_eq!(nodes.next().await, "a/z2");
+    assert_eq!(nodes.next().await, "b/z1");
+    assert!(server.asked("nodes")[1].contains("resourceVersion=9"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_opened_again_where_it_was() {
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Stays(streamed(&[node("a", "3", "z1")], "7")),
+            Reply::Stays(vec![event("DELETED", &node("a", "8", "z1"))]),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1");
+    assert_eq!(nodes.next().await, "-Node a");
+    assert!(server.asked("nodes")[1].contains("resourceVersion=7"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_away_is_read_anew() {
+    // The store may have been restored to an older state meanwhile, so no version counts.
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Broken,
+            Reply::Refusal(503, "starting"),
+            Reply::Nothing,
+            Reply::Ends(streamed(&[node("a", "300", "z1")], "700")),
+            Reply::Broken,
+            Reply::Stays(streamed(&[node("b", "3", "z1")], "7")),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1");
+    assert_eq!(nodes.next().await, "all: b/z1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_list_is_no_list() {
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Ends(vec![event("ADDED", &node("a", "3", "z1"))]),
+            Reply::Stays(streamed(&[node("a", "3", "z1"), node("b", "4", "z1")], "7")),
+        ],
+    );
+    assert_eq!(Nodes::of(&server).next().await, "all: a/z1 b/z1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_object_is_named_and_stops_nothing() {
+    let mut broken = node("bad", "5", "z1");
+    broken["spec"] = json!({"podCIDRs": "all of them"});
+    let mut events = streamed(&[node("a", "3", "z1"), broken.clone()], "7");
+    broken["metadata"]["resourceVersion"] = "8".into();
+    events.push(event("MODIFIED", &broken));
+    events.push(event("ADDED", &json!({"metadata": {}})));
+    events.push(event("ADDED", &node("b", "9", "z1")));
+    let server = Server::default().answers("nodes", [Reply::Stays(events)]);
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1 !Node bad");
+    let told = nodes.next().await;
+    assert!(told.starts_with("!Node bad: spec.podCIDRs: "), "{told}");
+    assert_eq!(nodes.next().await, "b/z1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn headless_services_and_their_slices_are_not_asked_for() {
+    let server = Server::default();
+    let (_watches, mut seen) = watch::start(&server.client());
+    for _ in Kind::ALL {
+        assert!(matches!(seen.recv().await, Some(Seen::All { .. })));
+    }
+    // S-4, S-3: the selectors, as a URL spells them.
+    let services = server.asked("services").concat();
+    assert!(
+        services.contains("fieldSelector=spec.clusterIP%21%3DNone"),
+        "{services}"
+    );
+    let slices = server.asked("endpointslices").concat();
+    let headless = "labelSelector=%21service.kubernetes.io%2Fheadless";
+    assert!(slices.contains(headless), "{slices}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_service_cidrs_has_none() {
+    let unknown = Reply::Refusal(404, "the server could not find the requested resource");
+    let server = Server::default().answers("servicecidrs", [unknown]);
+    let (_watches, mut seen) = watch::start(&server.client());
+    let mut kinds = Vec::new();
+    for _ in Kind::ALL {
+        if let Some(Seen::All { kind, objects, .. }) = seen.recv().await {
+            assert!(objects.is_empty());
+            kinds.push(kind);
+        }
+    }
+    kinds.sort();
+    assert_eq!(kinds, Kind::ALL);
+}
