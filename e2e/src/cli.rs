@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::console::{Console, Table, complain};
+use crate::control_plane::stand;
 use crate::files::Files;
 use crate::scenario::{self, Checks, Scenario, Stage};
 use crate::waits::Waits;
@@ -25,10 +26,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Prints the names of all scenarios.
+    /// Prints the names of all scenarios, and the command that runs each.
     List,
-    /// Runs scenarios and prints every check; needs root.
+    /// Runs scenarios of kernels and agents and prints every check; needs root.
     Run(Run),
+    /// Runs scenarios of a real API server on this machine and prints every check.
+    Cluster(Run),
+    /// Stands up a real control plane and prints how to reach it; stays until it is told to end.
+    ControlPlane(stand::Arguments),
     /// Shows a cluster of two nodes at work; needs root.
     Demo(Demo),
     /// Dials as somebody of a lab that stands (see `demo --keep`).
@@ -81,7 +86,11 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.what {
         What::List => Ok(list(Console::from_environment())),
-        What::Run(run) => self::run(run),
+        What::Run(run) => on_kernel().and_then(|()| self::run(scenario::ALL, run)),
+        What::Cluster(run) => self::run(scenario::CLUSTER, run),
+        What::ControlPlane(arguments) => {
+            stage(None, None).and_then(|stage| stand::run(&stage, &arguments))
+        }
         What::Demo(demo) => stage(demo.files, None).and_then(|stage| demo::run(&stage, demo.keep)),
         What::Dial(dial) => stage(None, None)
             .and_then(|stage| demo::dial(&stage, &dial.from, dial.to, dial.udp, dial.times)),
@@ -97,9 +106,11 @@ pub fn main() -> ExitCode {
 }
 
 fn list(console: Console) -> bool {
-    let mut table = Table::new(["SCENARIO", "WHAT IT SHOWS"]);
-    for scenario in scenario::ALL {
-        table.row([scenario.name, scenario.shows]);
+    let mut table = Table::new(["SCENARIO", "RUN BY", "WHAT IT SHOWS"]);
+    for (command, list) in [("run", scenario::ALL), ("cluster", scenario::CLUSTER)] {
+        for scenario in list {
+            table.row([scenario.name, command, scenario.shows]);
+        }
     }
     console.table(&table);
     true
@@ -121,19 +132,23 @@ fn stage(files: Option<PathBuf>, seed: Option<u64>) -> Result<Stage> {
     })
 }
 
-fn run(run: Run) -> Result<bool> {
-    let chosen: Vec<&Scenario> = if run.all {
-        scenario::ALL.iter().collect()
-    } else {
-        run.names
-            .iter()
-            .map(|name| scenario::named(name))
-            .collect::<Result<_>>()?
-    };
-    let stage = stage(run.files, run.seed)?;
+fn on_kernel() -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("scenarios make network namespaces: run them as root");
     }
+    Ok(())
+}
+
+fn run(list: &'static [Scenario], run: Run) -> Result<bool> {
+    let chosen: Vec<&Scenario> = if run.all {
+        list.iter().collect()
+    } else {
+        run.names
+            .iter()
+            .map(|name| scenario::named(list, name))
+            .collect::<Result<_>>()?
+    };
+    let stage = stage(run.files, run.seed)?;
     let console = stage.console;
     let mut total = Checks::new(console);
     for scenario in chosen {

@@ -13,6 +13,7 @@ pub mod chance;
 pub mod cli;
 pub mod cluster;
 pub mod console;
+pub mod control_plane;
 pub mod demo;
 pub mod expectation;
 pub mod files;

@@ -30,6 +30,16 @@ pub enum Program {
     Controller,
     /// The node agent under test.
     Agent,
+    /// The store below the API server.
+    Etcd,
+    /// The store as Debian 12 has it: 3.4, too old for lists as streams.
+    Etcd34,
+    /// The API server.
+    KubeApiserver,
+    /// Kubernetes' own controllers.
+    KubeControllerManager,
+    /// What people read and write the API with.
+    Kubectl,
     /// Tells the tests about the workspace.
     Cargo,
 }
@@ -48,6 +58,11 @@ impl Program {
             Self::Modprobe => "modprobe",
             Self::Controller => "portolan-controller",
             Self::Agent => "portolan-agent",
+            Self::Etcd => "etcd",
+            Self::Etcd34 => "etcd-3.4",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::Kubectl => "kubectl",
             Self::Cargo => "cargo",
         }
     }
@@ -61,12 +76,43 @@ impl Program {
             Self::Modprobe => "Debian package kmod",
             Self::Controller => "cargo build -p portolan-controller",
             Self::Agent => "cargo build -p portolan-agent",
+            Self::Etcd
+            | Self::Etcd34
+            | Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::Kubectl => {
+                "`cargo lab cluster` and `cargo lab control-plane`, which build it once and name \
+                 its folder in KUBEBUILDER_ASSETS"
+            }
             Self::Cargo => "the Rust toolchain",
         }
     }
 
+    /// Whether it is looked for in the folder that `KUBEBUILDER_ASSETS` names, and never in PATH,
+    /// where any version of it may lie.
+    fn is_of_control_plane(self) -> bool {
+        match self {
+            Self::Etcd
+            | Self::Etcd34
+            | Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::Kubectl => true,
+            Self::Ip
+            | Self::Ipvsadm
+            | Self::Ipset
+            | Self::Iptables
+            | Self::IptablesSave
+            | Self::Ip6tablesSave
+            | Self::Modprobe
+            | Self::Controller
+            | Self::Agent
+            | Self::Cargo => false,
+        }
+    }
+
     /// Where it is: beside this program, then in PATH, then where administrators' programs live
-    /// (they are often missing in PATH).
+    /// (they are often missing in PATH). The control plane's: in the folder that
+    /// `KUBEBUILDER_ASSETS` names, then beside this program.
     ///
     /// # Errors
     /// When it is nowhere; the message says where it comes from.
@@ -74,6 +120,10 @@ impl Program {
         let beside = std::env::current_exe()
             .ok()
             .and_then(|exe| exe.parent().map(Path::to_owned));
+        if self.is_of_control_plane() {
+            let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|path| !path.is_empty());
+            return self.path_in(assets.map(PathBuf::from).into_iter().chain(beside));
+        }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = beside
             .into_iter()
@@ -88,8 +138,13 @@ impl Program {
             .map(|folder| folder.join(self.name()))
             .find(|candidate| candidate.is_file())
             .with_context(|| {
+                let places = if self.is_of_control_plane() {
+                    "in KUBEBUILDER_ASSETS or beside this program"
+                } else {
+                    "beside this program or in PATH"
+                };
                 format!(
-                    "{} was not found beside this program or in PATH; it comes from {}",
+                    "{} was not found {places}; it comes from {}",
                     self.name(),
                     self.comes_from()
                 )
@@ -99,6 +154,10 @@ impl Program {
     fn command(self, args: &[&str]) -> Result<Command> {
         let mut command = Command::new(self.path()?);
         command.args(args);
+        if self == Self::Kubectl {
+            // Aliases and defaults of whoever runs this would change what it does.
+            command.env("KUBERC", "off");
+        }
         Ok(command)
     }
 
@@ -310,6 +369,19 @@ mod tests {
             error.contains("portolan-agent") && error.contains("cargo build"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_program_of_the_control_plane_is_never_taken_from_the_search_path() {
+        let error = Program::Kubectl
+            .path_in(["/proc/self".into()])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("in KUBEBUILDER_ASSETS") && error.contains("cargo lab control-plane"),
+            "{error}"
+        );
+        assert!(!error.contains("PATH;"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The folder of one run: manifests, logs, state and the controller's socket.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
@@ -12,13 +14,30 @@ pub(crate) struct WorkFolder {
 
 impl WorkFolder {
     pub(crate) fn make() -> Result<Self> {
-        let name = format!("portolan-scenarios-{}", std::process::id());
         // Short, because the path of a Unix socket has room for 107 bytes.
-        let path = [Path::new("/run"), &std::env::temp_dir()]
-            .into_iter()
+        Self::make_in(&[Path::new("/run"), &std::env::temp_dir()], 0o755)
+    }
+
+    /// On a disk and for this user only: for data that may grow, and for keys.
+    pub(crate) fn private() -> Result<Self> {
+        Self::make_in(&[&std::env::temp_dir()], 0o700)
+    }
+
+    fn make_in(parents: &[&Path], mode: u32) -> Result<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("portolan-scenarios-{}-{number}", std::process::id());
+        let path = parents
+            .iter()
             .map(|parent| parent.join(&name))
-            .find(|path| std::fs::create_dir(path).is_ok())
-            .with_context(|| format!("make a folder {name} in /run or the temporary folder"))?;
+            .find(|path| std::fs::DirBuilder::new().mode(mode).create(path).is_ok())
+            .with_context(|| {
+                let shown: Vec<_> = parents
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                format!("make a folder {name} in {}", shown.join(" or "))
+            })?;
         Ok(Self { path })
     }
 }

@@ -1,5 +1,6 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
+mod control_plane;
 mod ipvs_rate;
 mod packet_path;
 mod refusals;
@@ -38,7 +39,7 @@ pub struct Scenario {
     pub run: fn(&Stage, &mut Checks) -> Result<()>,
 }
 
-/// All scenarios, in the order of `run --all`.
+/// All scenarios of kernels and agents, in the order of `run --all`.
 pub const ALL: &[Scenario] = &[
     topology::SCENARIO,
     refusals::SCENARIO,
@@ -47,15 +48,18 @@ pub const ALL: &[Scenario] = &[
     ipvs_rate::SCENARIO,
 ];
 
-/// Finds one.
+/// All scenarios of a real API server, in the order of `cluster --all`. They need no root.
+pub const CLUSTER: &[Scenario] = &[control_plane::SCENARIO];
+
+/// Finds one in a list.
 ///
 /// # Errors
 /// When there is none of that name; the message lists those that are.
-pub fn named(name: &str) -> Result<&'static Scenario> {
-    ALL.iter()
+pub fn named(list: &'static [Scenario], name: &str) -> Result<&'static Scenario> {
+    list.iter()
         .find(|scenario| scenario.name == name)
         .with_context(|| {
-            let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+            let known: Vec<_> = list.iter().map(|scenario| scenario.name).collect();
             format!(
                 "there is no scenario {name:?}; there are {}",
                 known.join(", ")

@@ -1,0 +1,164 @@
+//! A small kubelet for many nodes at once: it registers them, binds pods that have no node to them
+//! in turn, says that pods run and are ready, and lets deleted pods terminate for a short while.
+//! No container is ever started: who wants traffic answers it at the pods' addresses.
+//!
+//! It works on threads of its own and survives restarts of the API server; it ends when dropped.
+
+mod nodes;
+mod pods;
+mod pool;
+mod requests;
+mod work;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Node;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt as _};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+pub use nodes::LabNode;
+use pods::Pods;
+pub use pods::Summary;
+pub use pool::{AddressPool, PodAddresses};
+
+use crate::waits::Waits;
+
+/// How long pods terminate unless told otherwise.
+const GRACE: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What its threads and its owner share.
+#[derive(Debug, Default)]
+struct Shared {
+    pods: Mutex<Pods>,
+    /// Something may be due earlier than it was.
+    changed: Notify,
+}
+
+impl Shared {
+    fn pods(&self) -> MutexGuard<'_, Pods> {
+        // Nobody panics while holding it; if one did, its numbers are still true enough.
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The kubelet of a control plane's nodes.
+pub struct Kubelet {
+    shared: Arc<Shared>,
+    client: Client,
+    /// In an option so that dropping can take it and end its threads.
+    runtime: Option<Runtime>,
+}
+
+impl Kubelet {
+    /// Starts with no nodes; `kubeconfig` names the API server and somebody who may do everything.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub fn start(kubeconfig: &Path, pool: AddressPool) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("kubelet")
+            .enable_all()
+            .build()
+            .context("start the kubelet's threads")?;
+        let client = runtime.block_on(client(kubeconfig))?;
+        let shared = Arc::new(Shared::default());
+        {
+            let mut pods = shared.pods();
+            pods.pool = pool;
+            pods.grace = GRACE;
+        }
+        drop(runtime.spawn(work::run(client.clone(), Arc::clone(&shared))));
+        Ok(Self {
+            shared,
+            client,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Creates a node, or makes it as given, with status Ready; pods may be bound to it from now
+    /// on. Its conditions and its taint "not ready" are the kubelet's own.
+    ///
+    /// # Errors
+    /// In the API server's words.
+    pub fn register(&self, node: &Node) -> Result<()> {
+        let name = node.name_any();
+        let Some(runtime) = &self.runtime else {
+            bail!("the kubelet has ended");
+        };
+        self.shared.pods().own_node(&name, Instant::now());
+        self.shared.changed.notify_one();
+        runtime
+            .block_on(requests::register(self.client.clone(), node))
+            .with_context(|| format!("register node {name}"))
+    }
+
+    /// Adds addresses that pods may be given.
+    pub fn add_addresses(&self, node: &str, addresses: impl IntoIterator<Item = PodAddresses>) {
+        let mut pods = self.shared.pods();
+        for some in addresses {
+            pods.pool.add(node, some);
+        }
+    }
+
+    /// How long pods that are deleted from now on stay terminating; one second unless told.
+    pub fn set_grace(&self, grace: Duration) {
+        self.shared.pods().grace = grace;
+    }
+
+    /// How many pods are where.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        self.shared.pods().summary()
+    }
+
+    /// Waits until so many pods run and none waits or terminates.
+    ///
+    /// # Errors
+    /// When that is not so in time; says what was seen instead.
+    pub fn wait_running(&self, waits: Waits, count: usize, on_hardware: Duration) -> Result<()> {
+        let wanted = Summary {
+            running: count,
+            ..Summary::default()
+        };
+        waits.until(
+            &format!("{count} pods to run"),
+            on_hardware,
+            LOOK_AGAIN,
+            || {
+                let trouble = None;
+                let seen = Summary {
+                    trouble,
+                    ..self.summary()
+                };
+                Ok((seen == wanted).then_some(()))
+            },
+            || format!("{:?}", self.summary()),
+        )
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let reading = || format!("read {}", kubeconfig.display());
+    let file = Kubeconfig::read_from(kubeconfig).with_context(reading)?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .with_context(reading)?;
+    // The server is on loopback, whatever proxy the environment names.
+    config.proxy_url = None;
+    Client::try_from(config).with_context(|| format!("use {}", kubeconfig.display()))
+}

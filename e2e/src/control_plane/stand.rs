@@ -1,0 +1,116 @@
+//! `portolan-scenarios control-plane`: a control plane for a person or another program to use.
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, value_parser};
+
+use super::kubelet::{AddressPool, Kubelet, LabNode};
+use super::{ControlPlane, Options, Part, Reach, Store};
+use crate::scenario::Stage;
+use crate::stop;
+
+/// Pods that a node has room for.
+const POD_ROOM: u32 = 250;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is stood up.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// How many nodes, on which pods start to run as soon as they are created; at most 250.
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(..=250))]
+    nodes: u8,
+    /// Uses etcd 3.4, which Debian 12 has: lists are not streamed.
+    #[arg(long)]
+    old_etcd: bool,
+    /// Runs these of Kubernetes' controllers, with commas between, instead of the usual ones.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    controllers: Vec<String>,
+    /// Does not end when standard input does, only by a signal.
+    #[arg(long)]
+    ignore_stdin: bool,
+}
+
+/// Stands it up, says how to reach it, and stays until standard input ends or a signal comes.
+///
+/// # Errors
+/// When a program is missing, does not serve in time, or ends by itself.
+pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
+    let mut options = Options::default();
+    if arguments.old_etcd {
+        options.store = Store::Debian34;
+    }
+    if !arguments.controllers.is_empty() {
+        options.controllers.clone_from(&arguments.controllers);
+    }
+    let mut plane = ControlPlane::start(stage.waits, options)?;
+    let mut pool = AddressPool::new();
+    for number in 1..=arguments.nodes {
+        let node = LabNode::numbered(number);
+        pool.add_range(&node.name, &LabNode::first_pod(number), POD_ROOM)?;
+    }
+    let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
+    for number in 1..=arguments.nodes {
+        kubelet.register(&LabNode::numbered(number).object())?;
+    }
+    announce(stage, &plane);
+    let closed = if arguments.ignore_stdin {
+        Arc::default()
+    } else {
+        when_stdin_ends()?
+    };
+    while !stop::asked() && !closed.load(Ordering::Relaxed) {
+        plane.check_running()?;
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(true)
+}
+
+/// Lines that a shell can take as they are.
+fn announce(stage: &Stage, plane: &ControlPlane) {
+    let (here, guest) = (
+        plane.kubeconfig(Reach::Here),
+        plane.kubeconfig(Reach::Guest),
+    );
+    let console = stage.console;
+    console.line(&format!("export KUBECONFIG={}", here.display()));
+    console.line(&format!("# From an emulated guest: {}", guest.display()));
+    for part in Part::ALL {
+        console.line(&format!(
+            "# {}: {}",
+            part.name(),
+            plane.log_path(part).display()
+        ));
+    }
+    if let Ok(kubectl) = part_program() {
+        console.line(&format!("# kubectl of the same version: {kubectl}"));
+    }
+    console.line("# Ctrl-C ends it and removes its folder.");
+}
+
+fn part_program() -> Result<String> {
+    Ok(crate::program::Program::Kubectl
+        .path()?
+        .display()
+        .to_string())
+}
+
+fn when_stdin_ends() -> Result<Arc<AtomicBool>> {
+    let closed = Arc::new(AtomicBool::new(false));
+    let ours = Arc::clone(&closed);
+    std::thread::Builder::new()
+        .name("stdin".into())
+        .spawn(move || {
+            let mut buffer = [0; 1024];
+            // An input that cannot be read has ended too.
+            while std::io::stdin()
+                .read(&mut buffer)
+                .is_ok_and(|count| count > 0)
+            {}
+            ours.store(true, Ordering::Relaxed);
+        })?;
+    Ok(closed)
+}

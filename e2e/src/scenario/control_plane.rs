@@ -1,0 +1,182 @@
+//! A real control plane makes EndpointSlices of pods, and goes on after each of its programs was
+//! killed and started again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Checks, Scenario, Stage};
+use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::{ControlPlane, Options, Part, Reach};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "control-plane",
+    shows: "a real API server and its controllers make slices of pods, and survive restarts",
+    run,
+};
+
+const NODES: u8 = 2;
+/// From a pod's creation until its address is in a slice, on hardware; seen: below a second.
+const SLICE: Duration = Duration::from_secs(20);
+const POD_ROOM: u32 = 50;
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  ipFamilyPolicy: RequireDualStack
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+";
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let mut plane = ControlPlane::start(stage.waits, Options::default())?;
+    checks.passed("etcd, the API server and the controllers serve");
+    let mut pool = AddressPool::new();
+    for number in 1..=NODES {
+        pool.add_range(
+            &format!("node-{number}"),
+            &LabNode::first_pod(number),
+            POD_ROOM,
+        )?;
+    }
+    let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
+    for number in 1..=NODES {
+        kubelet.register(&LabNode::numbered(number).object())?;
+    }
+    plane.apply(SERVICE)?;
+    for name in ["web-1", "web-2", "web-3"] {
+        plane.apply(&pod(name))?;
+    }
+    checks.check(
+        "three pods run and are in the slices of both families",
+        slices_hold_pods(stage, &plane, &kubelet, 3),
+    );
+    let mut count = 3;
+    for part in Part::ALL {
+        plane.restart(part)?;
+        plane.wait_ready()?;
+        count += 1;
+        plane.apply(&pod(&format!("web-{count}")))?;
+        checks.check(
+            &format!(
+                "after {} was killed and started, one more pod joins",
+                part.name()
+            ),
+            slices_hold_pods(stage, &plane, &kubelet, count),
+        );
+    }
+    checks.check(
+        "a deleted pod terminates, serves until it ends, and leaves",
+        leaving(stage, &plane, &kubelet, count),
+    );
+    plane.check_running()
+}
+
+fn pod(name: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {{app: web}}}}
+spec:
+  containers: [{{name: web, image: none, ports: [{{containerPort: 8080}}]}}]
+"
+    )
+}
+
+/// Waits until all pods run and the slices of both families have exactly their addresses, ready.
+fn slices_hold_pods(
+    stage: &Stage,
+    plane: &ControlPlane,
+    kubelet: &Kubelet,
+    count: usize,
+) -> Result<()> {
+    kubelet.wait_running(stage.waits, count, SLICE)?;
+    let wanted: BTreeSet<String> = plane
+        .kubectl(&[
+            "get",
+            "pods",
+            "-o",
+            "jsonpath={.items[*].status.podIPs[*].ip}",
+        ])?
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    anyhow::ensure!(
+        wanted.len() == 2 * count,
+        "{count} pods have the addresses {wanted:?}"
+    );
+    stage
+        .waits
+        .until(
+            "the slices to have the addresses of all pods",
+            SLICE,
+            Duration::from_millis(50),
+            || {
+                let seen = endpoints(plane)?;
+                let ready = seen.iter().filter(|endpoint| endpoint.ready);
+                let ready: BTreeSet<String> =
+                    ready.map(|endpoint| endpoint.address.clone()).collect();
+                Ok((ready == wanted && seen.len() == wanted.len()).then_some(()))
+            },
+            || format!("they hold {:?}, not {wanted:?}", endpoints(plane)),
+        )
+        .map_err(|error| plane.with_logs(&error))
+}
+
+/// Deletes a pod and looks at its endpoints until they are gone.
+fn leaving(stage: &Stage, plane: &ControlPlane, kubelet: &Kubelet, count: usize) -> Result<()> {
+    kubelet.set_grace(stage.waits.limit(Duration::from_secs(2)));
+    plane.kubectl(&["delete", "pod", "web-1", "--wait=false"])?;
+    stage.waits.until(
+        "endpoints of both families that terminate and serve",
+        SLICE,
+        Duration::from_millis(20),
+        || {
+            let seen = endpoints(plane)?;
+            let leaving = seen
+                .iter()
+                .filter(|endpoint| endpoint.terminating && endpoint.serving);
+            Ok((leaving.count() == 2).then_some(()))
+        },
+        || format!("the slices hold {:?}", endpoints(plane)),
+    )?;
+    slices_hold_pods(stage, plane, kubelet, count - 1)
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    address: String,
+    ready: bool,
+    serving: bool,
+    terminating: bool,
+}
+
+fn endpoints(plane: &ControlPlane) -> Result<Vec<Endpoint>> {
+    let label = "kubernetes.io/service-name=web";
+    let text = plane.kubectl(&["get", "endpointslices", "-l", label, "-o", "json"])?;
+    let list: Value = serde_json::from_str(&text).context("read kubectl's JSON")?;
+    let slices = list["items"]
+        .as_array()
+        .context("kubectl printed no list")?;
+    let all = slices
+        .iter()
+        .flat_map(|slice| slice["endpoints"].as_array());
+    let endpoints = all.flatten().map(|endpoint| {
+        let condition = |name: &str| endpoint["conditions"][name].as_bool() == Some(true);
+        Endpoint {
+            address: endpoint["addresses"][0]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            ready: condition("ready"),
+            serving: condition("serving"),
+            terminating: condition("terminating"),
+        }
+    });
+    Ok(endpoints.collect())
+}
