@@ -10,7 +10,9 @@
 
 mod cluster;
 
-use cluster::{Agent, Cluster, SLICE, settled};
+use cluster::{Agent, Cluster, HINTED_SLICE, NODES, SLICE, WEB, settled};
+
+const WEB_SERVER: &str = "TCP 10.96.0.10:80";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_reaches_the_kernels_of_all_nodes() {
@@ -76,6 +78,106 @@ async fn one_endpoint_more_costs_one_operation_on_each_node() {
     assert_eq!(made(&agents[1]), [hairpin, added]);
 }
 
+/// S-59, S-60, S-62.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_and_a_node_that_changes_its_zone_reach_the_kernel() {
+    let cluster = Cluster::start();
+    cluster.write("slice.yaml", HINTED_SLICE);
+    let (a, b) = (
+        Agent::start(&cluster, "node-a"),
+        Agent::start(&cluster, "node-b"),
+    );
+    let only = |agent: &Agent, backends: &[&str]| agent.backends(WEB_SERVER) == backends;
+    for (agent, own) in [(&a, "10.244.1.5:8080"), (&b, "10.244.2.5:8080")] {
+        agent
+            .wait("the zone's own list", |_| only(agent, &[own]))
+            .await;
+        settled(&cluster, agent).await;
+        agent.forget();
+    }
+    let node_a_in = |labels: &str| {
+        NODES.replace(
+            "{name: node-a, labels: {topology.kubernetes.io/zone: zone-1}}",
+            &format!("{{name: node-a, labels: {{{labels}}}}}"),
+        )
+    };
+    for (labels, backends) in [
+        (
+            "topology.kubernetes.io/zone: zone-2",
+            &["10.244.2.5:8080"][..],
+        ),
+        // S-60: no endpoint is meant for this zone, so all of them serve it.
+        (
+            "topology.kubernetes.io/zone: zone-9",
+            &["10.244.1.5:8080", "10.244.2.5:8080"],
+        ),
+        ("topology.kubernetes.io/zone: zone-1", &["10.244.1.5:8080"]),
+        ("", &["10.244.1.5:8080", "10.244.2.5:8080"]),
+    ] {
+        cluster.write("nodes.yaml", &node_a_in(labels));
+        a.wait(labels, |_| only(&a, backends)).await;
+        settled(&cluster, &a).await;
+    }
+    assert_eq!(b.log(), [], "another node's zone is nothing to this one");
+    // S-57: one ready endpoint without a hint, and all serve everybody.
+    cluster.write("slice.yaml", SLICE);
+    b.wait("the whole list", |_| {
+        only(&b, &["10.244.1.5:8080", "10.244.2.5:8080"])
+    })
+    .await;
+    settled(&cluster, &b).await;
+}
+
+/// S-23, S-43, S-64.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policy_local_is_served_by_the_nodes_own_endpoints_or_refuses() {
+    let cluster = Cluster::start();
+    let agents = [
+        (Agent::start(&cluster, "node-a"), "10.244.1.5:8080"),
+        (Agent::start(&cluster, "node-b"), "10.244.2.5:8080"),
+    ];
+    for (agent, _) in &agents {
+        settled(&cluster, agent).await;
+    }
+    let local = WEB.replace("spec: {", "spec: {internalTrafficPolicy: Local, ");
+    cluster.write("web.yaml", &local);
+    for (agent, own) in &agents {
+        agent
+            .wait("the node's own list", |_| {
+                agent.backends(WEB_SERVER) == [*own]
+            })
+            .await;
+        settled(&cluster, agent).await;
+        agent.forget();
+    }
+    let [(a, _), (b, _)] = &agents;
+    let ending = "nodeName: node-a, conditions: {ready: false, serving: true, terminating: true}";
+    // Another endpoint, of node-b, shows that the change has arrived.
+    let ending = SLICE.replace("nodeName: node-a", ending)
+        + "- {addresses: [10.244.2.6], nodeName: node-b}\n";
+    cluster.write("slice.yaml", &ending);
+    b.wait("another endpoint", |state| state.contains("10.244.2.6"))
+        .await;
+    settled(&cluster, a).await;
+    assert_eq!(
+        a.log(),
+        [],
+        "the one that ends serves on: nothing else is here"
+    );
+    let gone = SLICE.replace("- {addresses: [10.244.1.5], nodeName: node-a}\n", "");
+    cluster.write("slice.yaml", &gone);
+    a.wait("the end of the last one", |state| {
+        !state.contains("10.96.0.10:80")
+    })
+    .await;
+    settled(&cluster, a).await;
+    let refused = !a
+        .entries("PORTOLAN-FRONTEND")
+        .contains(&"10.96.0.10,tcp:80".into());
+    assert!(refused, "what is routed and no frontend is refused");
+    assert_eq!(b.backends(WEB_SERVER), ["10.244.2.5:8080"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_controller_changes_nothing_that_is_right() {
     let mut cluster = Cluster::start();
@@ -88,10 +190,7 @@ async fn a_restarted_controller_changes_nothing_that_is_right() {
     let confirmed = agent.applied(before + 1).await;
     assert_eq!((confirmed.operations, confirmed.failed), (0, 0));
     assert_eq!(agent.log(), []);
-    cluster.write(
-        "web.yaml",
-        &cluster::WEB.replace("port: 80,", "port: 8000,"),
-    );
+    cluster.write("web.yaml", &WEB.replace("port: 80,", "port: 8000,"));
     agent
         .wait("the new port", |state| {
             state.contains("10.96.0.10:8000") && !state.contains("10.96.0.10:80 ")
@@ -142,8 +241,7 @@ async fn one_broken_object_stops_no_other() {
     cluster.write("broken.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec: {clusterIP: 10.96.0.300, ports: [{port: 0}]}\n");
     cluster.write(
         "more.yaml",
-        &cluster::WEB
-            .replace("name: web", "name: more")
+        &WEB.replace("name: web", "name: more")
             .replace("10.96.0.10", "10.96.0.11"),
     );
     cluster.write("more-slice.yaml", &SLICE.replace("web", "more"));
@@ -161,7 +259,7 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
     // A scheduler that the kernel does not have (S-104).
     cluster.write(
         "web.yaml",
-        &cluster::WEB.replace(
+        &WEB.replace(
             "namespace: shop}",
             "namespace: shop, annotations: {proxy.portolan.dev/scheduler: absent}}",
         ),
@@ -176,6 +274,6 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
         2,
         "S-104: the old one stays"
     );
-    cluster.write("web.yaml", cluster::WEB);
+    cluster.write("web.yaml", WEB);
     settled(&cluster, &agent).await;
 }
