@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::nested::Programs;
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
-use crate::{demo, guest, packages, progress, scenarios, verify};
+use crate::{cluster, demo, guest, packages, progress, scenarios, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -32,6 +32,10 @@ enum Command {
     Verify(Verify),
     /// Runs scenarios by name
     Scenarios(Scenarios),
+    /// Runs scenarios of a real API server by name, on this machine
+    Cluster(Words),
+    /// Stands up a real Kubernetes control plane on this machine; stays until Ctrl-C
+    ControlPlane(ControlPlane),
     /// Installs what is missing, builds our programs and prints where they are
     Build,
     /// The emulated machine whose kernel has IPVS
@@ -66,6 +70,20 @@ struct Scenarios {
     place: Place,
     /// Names, or --all, as `portolan-scenarios run` takes them
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+struct Words {
+    /// Names, or --all, as `portolan-scenarios cluster` takes them
+    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+struct ControlPlane {
+    /// More options, such as `--nodes 3`, as `portolan-scenarios control-plane` takes them
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
@@ -130,6 +148,14 @@ fn run(command: Command) -> Result<u8> {
                 Mode::default(),
                 &mut std::io::stdout(),
             )
+        }
+        Command::Cluster(Words { words }) => {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            cluster::run_scenarios(&words, &mut std::io::stdout())
+        }
+        Command::ControlPlane(ControlPlane { words }) => {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            cluster::control_plane(&words, &mut std::io::stdout())
         }
         Command::Build => build(),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),

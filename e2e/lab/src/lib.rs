@@ -6,6 +6,7 @@
 pub mod cache;
 pub mod cli;
 pub mod closing;
+pub mod cluster;
 pub mod demo;
 pub mod guest;
 pub mod nested;
@@ -14,6 +15,7 @@ pub mod process;
 pub mod progress;
 pub mod scenarios;
 pub mod tiers;
+pub mod tools;
 pub mod verify;
 
 pub use cli::main;

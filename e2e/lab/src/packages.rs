@@ -4,6 +4,8 @@
 //! a fresh machine never misses one.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -67,6 +69,14 @@ pub const FILES: &[Program] = &[program(
     "guest: names such as `tcp` in set entries",
 )];
 
+/// Programs that are taken out of a package that is never installed: its installation would start a
+/// service on this machine.
+pub const UNPACKED: &[Program] = &[program(
+    "etcd",
+    "etcd-server",
+    "scenarios: a store that is too old for lists as streams",
+)];
+
 /// Installed packages of the tables, with their versions.
 pub type Versions = BTreeMap<String, String>;
 
@@ -121,6 +131,37 @@ pub fn refresh_lists() -> Result<()> {
     process::output(&mut update)
         .map(drop)
         .context("refreshing the package lists; run `sudo apt-get update` by hand to see why")
+}
+
+/// Fetches a package into `folder` and unpacks it there without installing it; returns the folder
+/// that holds its files.
+///
+/// # Errors
+/// The package lists do not know it, it cannot be fetched, or `folder` cannot be written.
+pub fn unpack(package: &str, folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    // apt's own user cannot write here, and as root it would only warn about that.
+    let mut download = process::program("apt-get")?;
+    download
+        .current_dir(folder)
+        .args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
+    process::output(download.arg(package))
+        .with_context(|| format!("fetching {package}; try `sudo apt-get update`"))?;
+    let reading = || format!("reading {}", folder.display());
+    let file = fs::read_dir(folder)
+        .with_context(reading)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"))
+        .with_context(|| format!("apt-get left no package in {}", folder.display()))?;
+    let unpacked = folder.join("unpacked");
+    process::output(
+        process::program("dpkg")?
+            .arg("-x")
+            .arg(&file)
+            .arg(&unpacked),
+    )?;
+    Ok(unpacked)
 }
 
 /// Whether this process may install packages.
@@ -205,7 +246,7 @@ mod tests {
                 pair[1].name
             );
         }
-        for program in PROGRAMS.iter().chain(FILES) {
+        for program in PROGRAMS.iter().chain(FILES).chain(UNPACKED) {
             assert!(program.why.contains(": "), "{} has no reason", program.name);
         }
     }
@@ -223,8 +264,9 @@ mod tests {
     #[test]
     fn every_program_that_scenarios_start_is_in_the_table() {
         const HAVE_NO_PACKAGE: &[&str] = &["cargo", "portolan-controller", "portolan-agent"];
+        let tools = crate::tools::names();
         let file = crate::nested::root().join("e2e/src/program.rs");
-        let text = std::fs::read_to_string(file).unwrap();
+        let text = fs::read_to_string(file).unwrap();
         let names = text
             .split("fn name(self)")
             .nth(1)
@@ -241,8 +283,17 @@ mod tests {
             "the list of programs is no longer there: {names:?}"
         );
         for name in names {
-            let known = find(name).is_some() || HAVE_NO_PACKAGE.contains(&name);
+            let known =
+                find(name).is_some() || HAVE_NO_PACKAGE.contains(&name) || tools.contains(&name);
             assert!(known, "`{name}` would be missing on a fresh machine");
+        }
+    }
+
+    #[test]
+    fn a_package_that_would_start_a_service_is_never_installed() {
+        for program in UNPACKED {
+            assert!(!wanted().contains(&program.package), "{}", program.package);
+            assert!(process::program(program.name).is_err(), "{}", program.name);
         }
     }
 

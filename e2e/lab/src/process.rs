@@ -1,8 +1,10 @@
 //! The only place that starts programs. It touches the process table and nothing else.
 //!
 //! Invariant: what is started is named in `packages.rs`, is a developer's tool that building needs
-//! anyway (cargo, git), or was built here. Long-running children die with the lab.
+//! anyway (cargo, git, go for the control plane), or was built or found by `nested.rs` and
+//! `tools.rs`. Long-running children die with the lab.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -10,8 +12,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::packages;
 
-/// Known by name: whoever can build this project has them.
-const DEVELOPER_TOOLS: &[&str] = &["cargo", "git"];
+/// Known by name: whoever can build this project has them. Without go all but the control plane can
+/// be built; `tools.rs` says so.
+const DEVELOPER_TOOLS: &[&str] = &["cargo", "git", "go"];
 
 /// What an outer `cargo run` sets for one package; a nested cargo must not see it as its own.
 const OUTER_CARGO: &[&str] = &[
@@ -30,7 +33,11 @@ pub fn program(name: &str) -> Result<Command> {
         command.env("PATH", with_system_folders());
         Ok(command)
     } else if DEVELOPER_TOOLS.contains(&name) {
-        Ok(raw(name))
+        let mut command = raw(name);
+        if name == "go" {
+            command.env("PATH", with_folders_of_go());
+        }
+        Ok(command)
     } else {
         bail!(
             "`{name}` is not in the table of programs; add it with its Debian package and the \
@@ -51,6 +58,12 @@ pub fn dying_with_us(name: &str, signal: &str) -> Result<Command> {
     command
         .args(["--pdeathsig", signal, "--"])
         .arg(inner.get_program());
+    for (key, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
     Ok(command)
 }
 
@@ -78,6 +91,12 @@ pub fn built(path: &Path) -> Result<Command> {
     let mut command = program("setpriv")?;
     command.args(["--pdeathsig", "TERM", "--"]).arg(path);
     Ok(command)
+}
+
+/// A program of the control plane, wherever `tools.rs` found it, to be asked for its version.
+#[must_use]
+pub fn found(path: &Path) -> Command {
+    raw(path)
 }
 
 /// Runs to the end and returns what it printed.
@@ -137,7 +156,7 @@ pub fn last_lines(bytes: &[u8], count: usize) -> String {
     clippy::disallowed_methods,
     reason = "the one place; its callers have checked the name"
 )]
-fn raw(name: &str) -> Command {
+fn raw(name: impl AsRef<OsStr>) -> Command {
     Command::new(name)
 }
 
@@ -145,6 +164,12 @@ fn raw(name: &str) -> Command {
 fn with_system_folders() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
+}
+
+/// Go's own installer leaves it to the user to add its folder.
+fn with_folders_of_go() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/local/go/bin")
 }
 
 #[cfg(test)]

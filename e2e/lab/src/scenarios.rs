@@ -14,7 +14,7 @@ use crate::{packages, process, progress};
 /// Where the guest has the scenarios' input files.
 const FILES: &str = "/portolan/e2e";
 /// What in `e2e/` is code, not input.
-const NOT_INPUT: &[&str] = &["src", "lab", "tests", "target", "Cargo.toml"];
+const NOT_INPUT: &[&str] = &["src", "lab", "tests", "tools", "target", "Cargo.toml"];
 /// The longest run so far is the soak of all scenarios; one minute a kind of client.
 const DEADLINE: Duration = Duration::from_secs(2400);
 
@@ -140,7 +140,8 @@ fn kernel_has_ipvs() -> Result<bool> {
 }
 
 /// A program ended by a signal has no exit status; 128 and more is how shells tell it.
-fn exit_code(status: std::process::ExitStatus) -> u8 {
+#[must_use]
+pub fn exit_code(status: std::process::ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let code = status
         .code()

@@ -13,6 +13,8 @@ pub enum Work {
     IpvsTest(&'static str, &'static str, &'static [&'static str]),
     /// `portolan-scenarios` with these arguments, on a kernel with IPVS.
     Scenarios(&'static [&'static str]),
+    /// `portolan-scenarios cluster` with these arguments, on a real API server.
+    Cluster(&'static [&'static str]),
     /// The demo, with its closing line.
     Demo,
 }
@@ -29,6 +31,7 @@ impl Work {
                 format!("test `{test}` of {package} on a kernel with IPVS")
             }
             Self::Scenarios(words) => format!("portolan-scenarios {}", words.join(" ")),
+            Self::Cluster(words) => format!("portolan-scenarios cluster {}", words.join(" ")),
             Self::Demo => "cargo demo".to_owned(),
         }
     }
@@ -139,6 +142,11 @@ pub const TIERS: &[Tier] = &[
             Work::Test(&["--package=ipset-rs", "--test=kernel"]),
             Work::Test(&["--package=portolan-agent", "--test=namespaces"]),
         ],
+    },
+    Tier {
+        name: "cluster",
+        title: "a real Kubernetes API server",
+        work: &[Work::Cluster(&["--all"])],
     },
     Tier {
         name: "guest",

@@ -12,7 +12,7 @@ use crate::closing::{Count, Counter};
 use crate::progress::{print, say, seconds};
 use crate::scenarios::{Mode, Place};
 use crate::tiers::{TIERS, Tier, Work};
-use crate::{demo, nested, packages, process, scenarios};
+use crate::{cluster, demo, nested, packages, process, scenarios};
 
 /// What came of one tier.
 struct Outcome {
@@ -109,6 +109,7 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
             Ok(scenarios::run_test(&path, words, place, counter)? == 0)
         }
         Work::Scenarios(words) => Ok(scenarios::run(words, place, Mode::default(), counter)? == 0),
+        Work::Cluster(words) => Ok(cluster::run_scenarios(words, counter)? == 0),
         Work::Demo => {
             let code = demo::run(place, Mode::default(), counter)?;
             counter.finish()?;

@@ -24,21 +24,7 @@ pub struct Kernel {
 /// The package lists do not know it, it cannot be fetched, or it holds no kernel.
 pub fn fetch(folder: &Path) -> Result<Kernel> {
     let package = newest()?;
-    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-    // apt's own user cannot write here, and as root it would only warn about that.
-    let mut download = process::program("apt-get")?;
-    download
-        .current_dir(folder)
-        .args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
-    process::output(download.arg(&package)).with_context(|| format!("fetching {package}"))?;
-    let file = only_entry(folder)?;
-    let unpacked = folder.join("unpacked");
-    process::output(
-        process::program("dpkg")?
-            .arg("-x")
-            .arg(&file)
-            .arg(&unpacked),
-    )?;
+    let unpacked = packages::unpack(&package, folder)?;
     let modules = only_entry(&unpacked.join("lib/modules"))?;
     let release = modules
         .file_name()

@@ -1,0 +1,40 @@
+//! Runs what needs a real API server: on this machine, with the tools of the control plane.
+
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::nested::{self, Programs, SCENARIOS};
+use crate::{packages, process, progress, scenarios, tools};
+
+/// Runs `portolan-scenarios cluster` with these arguments and returns its exit status.
+///
+/// # Errors
+/// The machine cannot be prepared, or a build failed.
+pub fn run_scenarios(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    let files = nested::root().join("e2e").display().to_string();
+    run(&[&["cluster", "--files", &files], words].concat(), sink)
+}
+
+/// Runs `portolan-scenarios control-plane` with these arguments until a signal ends it.
+///
+/// # Errors
+/// As [`run_scenarios`].
+pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    run(
+        &[&["control-plane", "--ignore-stdin"], words].concat(),
+        sink,
+    )
+}
+
+fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    packages::ensure()?;
+    let assets = tools::ensure()?;
+    let programs = Programs::build()?;
+    let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
+    command
+        .args(words)
+        .envs(progress::for_programs())
+        .env(tools::ASSETS, &assets);
+    Ok(scenarios::exit_code(nested::stream(&mut command, sink)?))
+}
