@@ -27,8 +27,8 @@ impl Index {
         old: Option<&PlannedService>,
         new: Option<&PlannedService>,
     ) {
-        replace(&mut self.particular, id, &own_lists(old), &own_lists(new));
-        replace(&mut self.zoned, id, &zoned(old), &zoned(new));
+        replace(&mut self.particular, id, own_lists(old), own_lists(new));
+        replace(&mut self.zoned, id, zoned(old), zoned(new));
         if new.is_some_and(|planned| !planned.hints.is_empty()) {
             self.hinted.insert(id.clone());
         } else {
@@ -52,30 +52,29 @@ impl Index {
     }
 }
 
-fn own_lists(planned: Option<&PlannedService>) -> BTreeSet<&Arc<str>> {
-    planned
-        .into_iter()
-        .flat_map(|p| p.nodes_with_lists())
-        .collect()
+fn own_lists(planned: Option<&PlannedService>) -> impl Iterator<Item = &Arc<str>> + Clone {
+    planned.into_iter().flat_map(|p| p.nodes_with_lists())
 }
 
-fn zoned(planned: Option<&PlannedService>) -> BTreeSet<&Arc<str>> {
-    planned
-        .into_iter()
-        .flat_map(|p| p.nodes_by_zone())
-        .collect()
+fn zoned(planned: Option<&PlannedService>) -> impl Iterator<Item = &Arc<str>> + Clone {
+    planned.into_iter().flat_map(|p| p.nodes_by_zone())
 }
 
-fn replace(
+fn replace<'a>(
     index: &mut Reverse<Arc<str>, ServiceId>,
     id: &ServiceId,
-    old: &BTreeSet<&Arc<str>>,
-    new: &BTreeSet<&Arc<str>>,
+    old: impl Iterator<Item = &'a Arc<str>> + Clone,
+    new: impl Iterator<Item = &'a Arc<str>> + Clone,
 ) {
-    for node in old.difference(new) {
+    // Nearly always the same nodes have something of their own before and after.
+    if old.clone().eq(new.clone()) {
+        return;
+    }
+    let (old, new): (BTreeSet<_>, BTreeSet<_>) = (old.collect(), new.collect());
+    for node in old.difference(&new) {
         index.remove(&***node, id);
     }
-    for node in new.difference(old) {
+    for node in new.difference(&old) {
         index.insert((*node).clone(), id.clone());
     }
 }

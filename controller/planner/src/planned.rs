@@ -112,7 +112,7 @@ impl PlannedService {
     }
 
     /// Nodes that have a list of their own, by policy Local or by hints; some come repeatedly.
-    pub(crate) fn nodes_with_lists(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(crate) fn nodes_with_lists(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         self.lists.keys().filter_map(|key| match &key.scope {
             Scope::Node(node) => Some(node),
             Scope::Cluster | Scope::Zone(_) => None,
@@ -121,7 +121,7 @@ impl PlannedService {
 
     /// Nodes whose head would be another one in another zone: hints name them for some ports or
     /// families only, and the others may follow zone hints.
-    pub(crate) fn nodes_by_zone(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(crate) fn nodes_by_zone(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         let zoned = !self.head_of_zone.is_empty();
         let all = self.head_of_node.iter().filter(move |_| zoned);
         all.filter_map(|(node, place)| {
@@ -147,9 +147,14 @@ impl PlannedService {
     }
 }
 
+/// Walks both maps once, side by side: a look-up for each key costs more than anything else in
+/// planning a Service with thousands of endpoints.
 fn share<K: Ord, V: Eq>(new: &mut BTreeMap<K, Arc<V>>, old: &BTreeMap<K, Arc<V>>) {
+    let mut old = old.iter().peekable();
     for (key, value) in new {
-        if let Some(same) = old.get(key).filter(|same| *same == value) {
+        while old.next_if(|(other, _)| *other < key).is_some() {}
+        let same = old.next_if(|(other, _)| *other == key);
+        if let Some((_, same)) = same.filter(|(_, same)| *same == value) {
             *value = same.clone();
         }
     }

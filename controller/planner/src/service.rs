@@ -52,7 +52,7 @@ pub(crate) fn plan_service(
         heads: heads.heads,
         head_of_zone: heads.of_zone,
         head_of_node: heads.of_node,
-        lists: parts.lists,
+        lists: parts.lists.into_iter().collect(),
         locals: parts
             .locals
             .into_iter()
@@ -107,7 +107,8 @@ fn selections(
 /// What the ports of a Service bring together.
 #[derive(Default)]
 struct Parts {
-    lists: BTreeMap<ListKey, Arc<BackendList>>,
+    /// Made a map once they are all here: putting thousands in one by one costs many comparisons.
+    lists: Vec<(ListKey, Arc<BackendList>)>,
     locals: BTreeMap<Arc<str>, BTreeSet<LocalEndpoint>>,
     hints: Vec<HintUse>,
 }
@@ -121,7 +122,7 @@ impl Parts {
                 family,
                 scope,
             };
-            self.lists.insert(key, Arc::new(list));
+            self.lists.push((key, Arc::new(list)));
         }
         let (nodes, zones) = (selection.nodes, selection.zones);
         if (&nodes, &zones) != (&HintState::Absent, &HintState::Absent) {
