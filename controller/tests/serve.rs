@@ -66,7 +66,12 @@ impl Controller {
         let store = Arc::new(Store::default());
         let listen: Listen = "127.0.0.1:0".parse().unwrap();
         let (listener, listen) = listen.open_insecure().await.unwrap();
-        tokio::spawn(serve(listener, store.clone(), std::future::pending()));
+        tokio::spawn(serve(
+            listener,
+            store.clone(),
+            Arc::default(),
+            std::future::pending(),
+        ));
         let engine = Engine::new(Shared::default(), store.clone(), None);
         let engine = ManifestSource::new(engine, manifests);
         let address = format!("http://{listen}");

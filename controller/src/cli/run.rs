@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::api_server::ApiServer;
+use crate::board::Board;
 use crate::config::{Config, Source};
 use crate::engine::{ClusterSource, Engine, ManifestSource};
 use crate::known::Shared;
@@ -137,7 +138,8 @@ async fn follow(config: Config) -> anyhow::Result<()> {
     let store = Arc::new(Store::default());
     let following = Following::start(feed, config.plans_dir, &store);
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let served = serve(listener, store, async { drop(ended.await) });
+    let board = Arc::new(Board::default());
+    let served = serve(listener, store, board, async { drop(ended.await) });
     let signalled = async {
         let signal = tokio::select! {
             _ = terminate.recv() => "SIGTERM",

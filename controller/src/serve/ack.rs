@@ -1,19 +1,45 @@
 //! What an agent answers to a batch.
 
+use std::time::{Instant, SystemTime};
+
+use portolan_plan::PlanHash;
 use portolan_proto::wire;
 use portolan_proto::wire::agent_message::Message as Answer;
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
 use super::session::End;
+use crate::board::{Acked, Board, REMEMBERED};
+use crate::store::Batch;
 
-/// Waits for the answer to a batch; false when the agent needs the whole plan.
+/// A batch that was sent and has no answer yet.
+#[derive(Debug)]
+pub(super) struct Sent {
+    number: u64,
+    snapshot: bool,
+    made: Instant,
+}
+
+impl Sent {
+    /// A batch that was made just now.
+    pub(super) fn now(number: u64, batch: &Batch) -> Self {
+        Self {
+            number,
+            snapshot: batch.snapshot,
+            made: Instant::now(),
+        }
+    }
+}
+
+/// Waits for the answer to a batch and puts it on the board; false when the agent needs the whole
+/// plan.
 pub(super) async fn wait(
     answers: &mut Streaming<wire::AgentMessage>,
     hello: &wire::Hello,
-    number: u64,
-    snapshot: bool,
+    sent: &Sent,
+    board: &Board,
 ) -> Result<bool, End> {
+    let number = sent.number;
     let Some(message) = answers.message().await? else {
         return Err(End::Gone);
     };
@@ -25,12 +51,26 @@ pub(super) async fn wait(
         }
     };
     report(&hello.node, &ack);
-    if ack.refused && snapshot {
+    board.acked(&hello.node, acked(&ack, sent.made), SystemTime::now());
+    if ack.refused && sent.snapshot {
         // The same bytes would be refused again, at once and for ever.
         let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
         return Err(End::Refused(Status::data_loss(wrong)));
     }
     Ok(!ack.refused)
+}
+
+fn acked(ack: &wire::Ack, made: Instant) -> Acked {
+    let first = |words: &[String]| words.iter().take(REMEMBERED).cloned().collect();
+    Acked {
+        applied: PlanHash::from_bytes(&ack.applied_hash),
+        received: PlanHash::from_bytes(&ack.received_hash).unwrap_or_default(),
+        lag: made.elapsed(),
+        operations: ack.operations,
+        failures: first(&ack.failures),
+        failed_operations: ack.failed_operations,
+        undecodable: first(&ack.undecodable),
+    }
 }
 
 fn report(node: &str, ack: &wire::Ack) {

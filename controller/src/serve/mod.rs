@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::board::Board;
 use crate::store::Store;
 
 pub use listen::{Listen, ListenError, Listener};
@@ -32,6 +33,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 struct Plans {
     store: Arc<Store>,
+    board: Arc<Board>,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
 }
@@ -47,14 +49,13 @@ impl PlanStream for Plans {
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Messages>, Status> {
         let (queue, messages) = mpsc::channel(QUEUE);
-        let ending = self.ending.clone();
-        let session = session::run(self.store.clone(), request.into_inner(), queue, ending);
+        let session = session::run(self.clone(), request.into_inner(), queue);
         tokio::spawn(session);
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 
-/// Serves plans until `end` is done. Streams are then told to go elsewhere: they never end by
+/// Serves plans until `end` is done; what agents say goes on the board. Streams are then told to go elsewhere: they never end by
 /// themselves.
 ///
 /// # Errors
@@ -62,6 +63,7 @@ impl PlanStream for Plans {
 pub async fn serve(
     listener: Listener,
     store: Arc<Store>,
+    board: Arc<Board>,
     end: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
     let (tell_streams, ending) = watch::channel(false);
@@ -69,8 +71,12 @@ pub async fn serve(
         end.await;
         tell_streams.send_replace(true);
     };
-    let plans =
-        PlanStreamServer::new(Plans { store, ending }).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let plans = PlanStreamServer::new(Plans {
+        store,
+        board,
+        ending,
+    })
+    .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .add_service(plans);

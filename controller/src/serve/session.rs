@@ -3,19 +3,21 @@
 //! One batch is in flight; what changes meanwhile is part of the next one. Messages are made only
 //! as the agent takes them.
 
-use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use portolan_plan::{EntryKey, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, item, wire};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
-use super::ack;
-use crate::store::{Batch, Position, Store};
+use super::Plans;
+use super::ack::{self, Sent};
+use crate::board::Board;
+use crate::store::{Batch, Position};
 
 type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
 
@@ -34,14 +36,10 @@ impl From<Status> for End {
 }
 
 /// Serves one agent until it goes away, breaks the protocol, or this server ends.
-pub(super) async fn run(
-    store: Arc<Store>,
-    answers: Streaming<wire::AgentMessage>,
-    queue: Queue,
-    mut ending: watch::Receiver<bool>,
-) {
+pub(super) async fn run(plans: Plans, answers: Streaming<wire::AgentMessage>, queue: Queue) {
+    let mut ending = plans.ending.clone();
     tokio::select! {
-        () = serve(&store, answers, &queue) => {}
+        () = serve(&plans, answers, &queue) => {}
         // An agent that does not read finds out when the connection ends.
         _ = ending.wait_for(|ending| *ending) => drop(queue.try_send(Err(Status::unavailable(
             "this controller is ending",
@@ -49,7 +47,7 @@ pub(super) async fn run(
     }
 }
 
-async fn serve(store: &Store, mut answers: Streaming<wire::AgentMessage>, queue: &Queue) {
+async fn serve(plans: &Plans, mut answers: Streaming<wire::AgentMessage>, queue: &Queue) {
     let hello = match answers.message().await {
         Ok(Some(wire::AgentMessage {
             message: Some(Answer::Hello(hello)),
@@ -61,13 +59,40 @@ async fn serve(store: &Store, mut answers: Streaming<wire::AgentMessage>, queue:
         }
         Err(_) => return,
     };
+    let stream = OnBoard::new(&plans.board, &hello);
     connected(&hello);
-    let ended = follow(store, &hello, &mut answers, queue).await;
+    let ended = follow(plans, &hello, &mut answers, queue).await;
+    drop(stream);
     if let Err(End::Refused(status)) = ended {
         refused(&hello, &status);
         drop(queue.send(Err(status)).await);
     } else {
         gone(&hello);
+    }
+}
+
+/// Shows the stream on the board as long as it lasts, however it ends.
+struct OnBoard<'a> {
+    board: &'a Board,
+    node: &'a str,
+    since: SystemTime,
+}
+
+impl<'a> OnBoard<'a> {
+    fn new(board: &'a Board, hello: &'a wire::Hello) -> Self {
+        let since = SystemTime::now();
+        board.connected(&hello.node, &hello.agent_version, since);
+        Self {
+            board,
+            node: &hello.node,
+            since,
+        }
+    }
+}
+
+impl Drop for OnBoard<'_> {
+    fn drop(&mut self) {
+        self.board.gone(self.node, self.since, SystemTime::now());
     }
 }
 
@@ -92,7 +117,7 @@ fn gone(hello: &wire::Hello) {
 }
 
 async fn follow(
-    store: &Store,
+    plans: &Plans,
     hello: &wire::Hello,
     answers: &mut Streaming<wire::AgentMessage>,
     queue: &Queue,
@@ -105,6 +130,7 @@ async fn follow(
         );
         return Err(End::Refused(Status::failed_precondition(versions)));
     }
+    let store = &plans.store;
     let mut changes = store.changes();
     let held = PlanHash::from_bytes(&hello.plan_hash);
     let mut position: Option<Position> = None;
@@ -121,9 +147,9 @@ async fn follow(
             // The first batch goes out even when it is empty: it tells the agent that it is right.
             Some((batch, next)) if number == 0 || !batch.is_empty() => {
                 number += 1;
-                let snapshot = batch.snapshot;
+                let sent = Sent::now(number, &batch);
                 send(queue, number, batch).await?;
-                let done = ack::wait(answers, hello, number, snapshot).await?;
+                let done = ack::wait(answers, hello, &sent, &plans.board).await?;
                 position = done.then_some(next);
                 if position.is_none() {
                     // A refused batch is followed by the whole plan at once.

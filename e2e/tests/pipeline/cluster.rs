@@ -123,9 +123,11 @@ impl Cluster {
         let server = tokio::spawn(async move {
             let (listener, _) = Listen::Unix(socket).open_insecure().await.unwrap();
             // A sender that was dropped ends the wait as well.
-            serve(listener, served, async { drop(ended.await) })
-                .await
-                .unwrap();
+            serve(listener, served, Arc::default(), async {
+                drop(ended.await)
+            })
+            .await
+            .unwrap();
         });
         self.running = Some(Running {
             store,
