@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
 
 /// The programs that scenarios and tests may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -321,12 +322,32 @@ impl Running {
     /// # Errors
     /// When it has ended by itself already.
     pub fn ask_to_end(&mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Stops it where it is, as a machine that is overloaded does.
+    ///
+    /// # Errors
+    /// When it has ended by itself already.
+    pub fn pause(&mut self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it has ended by itself already.
+    pub fn resume(&mut self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<()> {
         if let Some(status) = self.ended()? {
             bail!("{} had already ended with {status}", self.line);
         }
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)
-            .with_context(|| format!("send SIGTERM to {}", self.line))
+        nix::sys::signal::kill(pid, signal)
+            .with_context(|| format!("send {signal} to {}", self.line))
     }
 
     /// Ends it at once (SIGKILL) and reaps it.

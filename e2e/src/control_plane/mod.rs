@@ -177,6 +177,27 @@ impl ControlPlane {
         self.take(part)?.kill()
     }
 
+    /// Stops a part where it is, as an overloaded machine does.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&mut self, part: Part) -> Result<()> {
+        self.running_part(part)?.pause()
+    }
+
+    /// Lets a part that was stopped go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&mut self, part: Part) -> Result<()> {
+        self.running_part(part)?.resume()
+    }
+
+    fn running_part(&mut self, part: Part) -> Result<&mut Running> {
+        let running = self.running.get_mut(&part);
+        running.with_context(|| format!("{} does not run", part.name()))
+    }
+
     /// Ends a part at once and starts it again; waits until it serves.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
+mod cluster;
 mod control_plane;
 mod ipvs_rate;
 mod packet_path;
@@ -49,7 +50,12 @@ pub const ALL: &[Scenario] = &[
 ];
 
 /// All scenarios of a real API server, in the order of `cluster --all`. They need no root.
-pub const CLUSTER: &[Scenario] = &[control_plane::SCENARIO];
+pub const CLUSTER: &[Scenario] = &[
+    control_plane::SCENARIO,
+    cluster::STORES,
+    cluster::CHURN,
+    cluster::MEMORY,
+];
 
 /// Finds one in a list.
 ///

@@ -1,0 +1,304 @@
+//! A busy cluster: a thousand Services and four thousand pods that real controllers create and
+//! churn, while every program of the control plane and the controller are killed once.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::bulk::Bulk;
+use super::memory::object;
+use super::rig::{Rig, Size};
+use crate::chance::Chance;
+use crate::control_plane::{Options, Part, Reach};
+use crate::scenario::{Checks, Scenario, Stage};
+use crate::waits;
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "churn",
+    shows: "1,000 Services and 4,000 pods of real controllers, restarts: plans equal those from scratch",
+    run,
+};
+
+const SERVICES: usize = 1000;
+const PODS: usize = 4000;
+const NODES: u8 = 20;
+/// Nodes with an agent; the plans of the others are only published.
+const AGENTS: u8 = 8;
+const LASTS: Duration = Duration::from_secs(120);
+/// Between two changes.
+const EVERY: Duration = Duration::from_millis(50);
+/// Until all pods run, and until plans are right again after the churn, on hardware.
+const FILLED: Duration = Duration::from_secs(180);
+const EQUAL: Duration = Duration::from_secs(90);
+/// What is killed and started, and when.
+const KILLS: [(Duration, Killed); 3] = [
+    (Duration::from_secs(25), Killed::Part(Part::ApiServer)),
+    (Duration::from_secs(55), Killed::Controller),
+    (Duration::from_secs(85), Killed::Part(Part::Etcd)),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Killed {
+    Part(Part),
+    Controller,
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let manager = [
+        "--concurrent-deployment-syncs=20",
+        "--concurrent-replicaset-syncs=20",
+    ];
+    let options = Options {
+        controller_manager: manager.map(String::from).to_vec(),
+        ..Options::default()
+    };
+    let mut rig = Rig::start(
+        stage,
+        options,
+        &Size {
+            nodes: NODES,
+            pods_a_node: 2000,
+        },
+    )?;
+    rig.start_controller()?;
+    rig.start_agents(AGENTS)?;
+    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
+    let start = Instant::now();
+    bulk.create("default", (0..SERVICES).map(service))?;
+    bulk.create("default", (0..SERVICES).map(deployment))?;
+    rig.kubelet.wait_running(stage.waits, PODS, FILLED)?;
+    let seconds = start.elapsed().as_secs_f64();
+    stage.console.line(&format!(
+        "{SERVICES} Services and {PODS} pods made by real controllers in {seconds:.0} s"
+    ));
+    let churned = churn(stage, &mut rig, &bulk);
+    match churned {
+        Ok(made) => {
+            stage.console.line(&format!("seed {}: {made}", stage.seed));
+            checks.passed("two minutes of churn, API server, controller and etcd killed once each");
+        }
+        Err(error) => return Err(rig.with_logs(&error)),
+    }
+    checks.check(
+        "every agent's plan equals one made from scratch of what kubectl prints",
+        rig.wait_equal(EQUAL),
+    );
+    watches(&rig, checks)?;
+    rig.check_running()
+}
+
+/// What was done, and how often it failed while a server was away.
+#[derive(Debug, Default)]
+struct Made {
+    changes: BTreeMap<&'static str, u32>,
+    failed: u32,
+}
+
+impl std::fmt::Display for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (what, count) in &self.changes {
+            write!(f, "{count} x {what}, ")?;
+        }
+        write!(f, "{} refused while a server was away", self.failed)
+    }
+}
+
+fn churn(stage: &Stage, rig: &mut Rig<'_>, bulk: &Bulk) -> Result<Made> {
+    let mut chance = Chance::from_seed(stage.seed);
+    let start = Instant::now();
+    let mut made = Made::default();
+    let mut kills = KILLS.into_iter().peekable();
+    let mut next = start;
+    while start.elapsed() < LASTS {
+        if let Some((_, killed)) = kills.next_if(|(at, _)| start.elapsed() >= *at) {
+            kill(rig, killed)?;
+        }
+        let change = Change::draw(&mut chance);
+        match bulk.run(async |client| change.make(client).await) {
+            Ok(()) => *made.changes.entry(change.what()).or_default() += 1,
+            Err(_) => made.failed += 1,
+        }
+        next += EVERY;
+        waits::sleep_until(next)?;
+    }
+    ensure!(kills.peek().is_none(), "not everything was killed");
+    let all: u32 = made.changes.values().sum();
+    ensure!(all > 500, "only {all} changes were made: {made}");
+    Ok(made)
+}
+
+fn kill(rig: &mut Rig<'_>, killed: Killed) -> Result<()> {
+    match killed {
+        Killed::Part(part) => {
+            rig.plane.kill(part)?;
+            rig.plane.start_part(part)
+        }
+        Killed::Controller => {
+            rig.kill_controller()?;
+            rig.start_controller()
+        }
+    }
+}
+
+/// One change of the cluster.
+#[derive(Debug, Clone)]
+enum Change {
+    Scale(usize, u64),
+    Restart(usize, u64),
+    DeletePods(usize),
+    Recreate(usize),
+    Prefer(usize, Option<&'static str>),
+    InternalPolicy(usize, &'static str),
+    Relabel(u64, u64),
+}
+
+impl Change {
+    fn draw(chance: &mut Chance) -> Self {
+        let mut below = |limit: u64| chance.number() % limit;
+        let app = usize::try_from(below(SERVICES as u64)).unwrap_or(0);
+        match below(100) {
+            0..40 => Self::Scale(app, 2 + below(5)),
+            40..50 => Self::Restart(app, below(1 << 32)),
+            50..60 => Self::DeletePods(app),
+            60..70 => Self::Recreate(app),
+            70..85 => {
+                let ways = [None, Some("PreferSameZone"), Some("PreferSameNode")];
+                Self::Prefer(app, ways[usize::try_from(below(3)).unwrap_or(0)])
+            }
+            85..97 => Self::InternalPolicy(app, if below(2) == 0 { "Local" } else { "Cluster" }),
+            _ => Self::Relabel(1 + below(NODES.into()), 1 + below(3)),
+        }
+    }
+
+    fn what(&self) -> &'static str {
+        match self {
+            Self::Scale(..) => "scale",
+            Self::Restart(..) => "rolling restart",
+            Self::DeletePods(..) => "pods deleted",
+            Self::Recreate(..) => "Service deleted and made again",
+            Self::Prefer(..) => "traffic distribution",
+            Self::InternalPolicy(..) => "internal policy",
+            Self::Relabel(..) => "node moved to another zone",
+        }
+    }
+
+    async fn make(&self, client: Client) -> Result<()> {
+        let services: Api<Service> = Api::default_namespaced(client.clone());
+        let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+        let merge = |patch: Value| Patch::Merge(patch);
+        let params = PatchParams::default();
+        match self {
+            Self::Scale(app, replicas) => {
+                let patch = merge(json!({"spec": {"replicas": replicas}}));
+                drop(deployments.patch(&name(*app), &params, &patch).await?);
+            }
+            Self::Restart(app, mark) => {
+                let annotations = json!({"restarted": mark.to_string()});
+                let patch = merge(
+                    json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}),
+                );
+                drop(deployments.patch(&name(*app), &params, &patch).await?);
+            }
+            Self::DeletePods(app) => {
+                let pods: Api<Pod> = Api::default_namespaced(client);
+                let of_app =
+                    kube::api::ListParams::default().labels(&format!("app={}", name(*app)));
+                drop(
+                    pods.delete_collection(&DeleteParams::default(), &of_app)
+                        .await?,
+                );
+            }
+            Self::Recreate(app) => {
+                drop(services.delete(&name(*app), &DeleteParams::default()).await);
+                drop(
+                    services
+                        .create(&PostParams::default(), &service(*app))
+                        .await?,
+                );
+            }
+            Self::Prefer(app, way) => {
+                let patch = merge(json!({"spec": {"trafficDistribution": way}}));
+                drop(services.patch(&name(*app), &params, &patch).await?);
+            }
+            Self::InternalPolicy(app, policy) => {
+                let patch = merge(json!({"spec": {"internalTrafficPolicy": policy}}));
+                drop(services.patch(&name(*app), &params, &patch).await?);
+            }
+            Self::Relabel(node, zone) => {
+                let nodes: Api<Node> = Api::all(client);
+                let labels = json!({"topology.kubernetes.io/zone": format!("zone-{zone}")});
+                let patch = merge(json!({"metadata": {"labels": labels}}));
+                drop(
+                    nodes
+                        .patch(&format!("node-{node}"), &params, &patch)
+                        .await?,
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Three watches a kind at most: one, and room for servers that were killed without a word.
+const MOST_WATCHES: usize = 3;
+
+fn watches(rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
+    let audit = rig.audit()?;
+    let watches = audit.most_watches();
+    let within = watches.values().all(|most| *most <= MOST_WATCHES) && watches.len() >= 5;
+    let what = format!("at most {MOST_WATCHES} watches of each kind: {watches:?}");
+    checks.check(
+        &what,
+        if within {
+            Ok(())
+        } else {
+            Err(anyhow::anyhow!("too many, or none seen"))
+        },
+    );
+    let forbidden = audit.forbidden();
+    let allowed = if forbidden.is_empty() {
+        Ok(())
+    } else {
+        Err(anyhow::anyhow!("{forbidden:?}"))
+    };
+    checks.check(
+        "nothing is asked for that the access rules do not give",
+        allowed,
+    );
+    Ok(())
+}
+
+fn name(app: usize) -> String {
+    format!("app-{app}")
+}
+
+fn service(app: usize) -> Service {
+    object(json!({
+        "metadata": {"name": name(app)},
+        "spec": {
+            "selector": {"app": name(app)},
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
+        },
+    }))
+}
+
+fn deployment(app: usize) -> Deployment {
+    let labels = json!({"app": name(app)});
+    object(json!({
+        "metadata": {"name": name(app)},
+        "spec": {
+            "replicas": PODS / SERVICES,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "web", "image": "none"}]},
+            },
+        },
+    }))
+}

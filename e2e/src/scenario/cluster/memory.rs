@@ -1,0 +1,136 @@
+//! What the controller's memory holds of a large cluster, read from a real API server.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::bulk::Bulk;
+use super::rig::{Rig, Size};
+use crate::control_plane::{Options, Reach};
+use crate::scenario::{Checks, Scenario, Stage};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "memory",
+    shows: "the controller's memory at 10,000 Services of 15 endpoints, from a real API server",
+    run,
+};
+
+const SERVICES: u32 = 10_000;
+const ENDPOINTS: u32 = 15;
+const NODES: u8 = 20;
+/// What the model and the plans may take.
+const AIM_MB: f64 = 100.0;
+/// Until an agent has the plan of all Services, on hardware.
+const PLANNED: Duration = Duration::from_secs(60);
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    // Slices are written by ourselves: the controller manager would need half an hour.
+    let options = Options {
+        controllers: vec!["namespace-controller".into()],
+        ..Options::default()
+    };
+    let size = Size {
+        nodes: NODES,
+        pods_a_node: 1,
+    };
+    let mut rig = Rig::start(stage, options, &size)?;
+    rig.start_controller()?;
+    rig.start_agents(1)?;
+    rig.wait_first_plans()?;
+    let empty = memory(&mut rig)?;
+    rig.kill_controller()?;
+    let start = std::time::Instant::now();
+    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
+    bulk.create("default", (0..SERVICES).map(service))?;
+    bulk.create("default", (0..SERVICES).map(slice))?;
+    let seconds = start.elapsed().as_secs_f64();
+    stage.console.line(&format!(
+        "{SERVICES} Services and their slices stored in {seconds:.1} s"
+    ));
+    rig.start_controller()?;
+    let start = std::time::Instant::now();
+    stage.waits.until(
+        "the agent to have all Services",
+        PLANNED,
+        Duration::from_millis(200),
+        || {
+            rig.check_running()?;
+            let services = rig
+                .agents()?
+                .plan("node-1")
+                .map_or(0, |plan| plan.services.len());
+            Ok((services > SERVICES as usize - 1).then_some(()))
+        },
+        || "they did not come".into(),
+    )?;
+    let seconds = start.elapsed().as_secs_f64();
+    let full = memory(&mut rig)?;
+    let grown = full - empty;
+    let endpoint = grown * 1e6 / f64::from(SERVICES * ENDPOINTS);
+    stage.console.line(&format!(
+        "controller: {empty:.0} MB with nothing, {full:.0} MB with {SERVICES} x {ENDPOINTS} \
+         ({endpoint:.0} bytes an endpoint), {seconds:.1} s from start to an agent with all of it"
+    ));
+    let held = if grown <= AIM_MB {
+        Ok(())
+    } else {
+        Err(anyhow::anyhow!("they take {grown:.0} MB"))
+    };
+    checks.check(&format!("model and plans stay within {AIM_MB:.0} MB"), held);
+    checks.check(
+        "the agent's plan equals one made from scratch",
+        rig.wait_equal(PLANNED),
+    );
+    rig.check_running()
+}
+
+/// Resident memory in MB.
+fn memory(rig: &mut Rig<'_>) -> Result<f64> {
+    let kb = rig
+        .controller()?
+        .memory_kb()
+        .context("the controller has ended")?;
+    ensure!(kb > 0, "the kernel does not tell");
+    Ok(f64::from(u32::try_from(kb)?) / 1000.0)
+}
+
+fn service(number: u32) -> k8s_openapi::api::core::v1::Service {
+    object(json!({
+        "metadata": {"name": format!("service-{number}")},
+        "spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP"}]},
+    }))
+}
+
+fn slice(number: u32) -> k8s_openapi::api::discovery::v1::EndpointSlice {
+    let endpoints: Vec<Value> = (0..ENDPOINTS)
+        .map(|endpoint| {
+            let [_, a, b, c] = (0x0a00_0000 + number * ENDPOINTS + endpoint).to_be_bytes();
+            let node = (number + endpoint) % u32::from(NODES) + 1;
+            json!({
+                "addresses": [format!("10.{}.{b}.{c}", 128 + a)],
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "nodeName": format!("node-{node}"), "zone": format!("zone-{}", 2 - node % 2),
+                "targetRef": {"kind": "Pod", "namespace": "default", "name": format!("pod-{number}-{endpoint}")},
+            })
+        })
+        .collect();
+    object(json!({
+        "metadata": {
+            "name": format!("service-{number}-1"),
+            "labels": {
+                "kubernetes.io/service-name": format!("service-{number}"),
+                "endpointslice.kubernetes.io/managed-by": "scenario",
+            },
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": endpoints,
+    }))
+}
+
+/// An object from the fields that matter.
+pub(super) fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    #[allow(clippy::expect_used, reason = "the value stands in this file")]
+    serde_json::from_value(value).expect("the fields have the right types")
+}

@@ -1,0 +1,280 @@
+//! What the scenarios of a real API server stand on: a control plane with our objects and access
+//! rules, the controller as itself with no more rights than it needs, light agents.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::super::Stage;
+use super::audit::Audit;
+use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::{ControlPlane, Options, Reach};
+use crate::light_agents::LightAgents;
+use crate::program::{Program, Running};
+use crate::work_folder::WorkFolder;
+
+/// Who the controller is.
+const USER: &str = "portolan-controller";
+/// Definitions of our objects, as they are installed.
+const DEFINITIONS: [&str; 3] = [
+    include_str!("../../../../charts/portolan/crds/proxyconfigs.yaml"),
+    include_str!("../../../../charts/portolan/crds/proxyplans.yaml"),
+    include_str!("../../../../charts/portolan/crds/proxyplanslices.yaml"),
+];
+const ACCESS: &str = include_str!("../../../cluster/access.yaml");
+const AUDIT: &str = include_str!("../../../cluster/audit.yaml");
+/// How long the controller may need to ask of everything once and plan it, on hardware.
+const FIRST_PLAN: Duration = Duration::from_secs(30);
+/// What is asked for: all that a plan is made of.
+const EVERYTHING: &str = "nodes,services,endpointslices,servicecidrs,proxyconfigs";
+
+/// How large it is.
+#[derive(Debug, Clone)]
+pub(super) struct Size {
+    /// Nodes that our kubelet plays, from 1.
+    pub(super) nodes: u8,
+    /// Pods that each may have.
+    pub(super) pods_a_node: u32,
+}
+
+/// Everything that runs; dropping it ends everything.
+pub(super) struct Rig<'a> {
+    // The order matters: who depends on another ends before it.
+    agents: Option<LightAgents>,
+    controller: Option<Running>,
+    pub(super) kubelet: Kubelet,
+    pub(super) plane: ControlPlane,
+    folder: WorkFolder,
+    stage: &'a Stage,
+}
+
+impl<'a> Rig<'a> {
+    /// Starts everything but the controller and the agents.
+    pub(super) fn start(stage: &'a Stage, mut options: Options, size: &Size) -> Result<Self> {
+        let folder = WorkFolder::private()?;
+        let file = |name: &str| folder.path.join(name);
+        std::fs::write(file("audit.yaml"), AUDIT)?;
+        options.api_server.extend([
+            format!("--audit-policy-file={}", file("audit.yaml").display()),
+            format!("--audit-log-path={}", file("audit.log").display()),
+        ]);
+        let plane = ControlPlane::start(stage.waits, options)?;
+        for definition in DEFINITIONS {
+            plane.apply(definition)?;
+        }
+        plane.apply(ACCESS)?;
+        plane.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd",
+            "--all",
+        ])?;
+        let mut pool = AddressPool::new();
+        for number in 1..=size.nodes {
+            let first = LabNode::first_pod(number);
+            pool.add_range(&format!("node-{number}"), &first, size.pods_a_node)?;
+        }
+        let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
+        for number in 1..=size.nodes {
+            kubelet.register(&LabNode::numbered(number).object())?;
+        }
+        Ok(Self {
+            agents: None,
+            controller: None,
+            kubelet,
+            plane,
+            folder,
+            stage,
+        })
+    }
+
+    /// Starts the controller with the rights of its own user.
+    pub(super) fn start_controller(&mut self) -> Result<()> {
+        let kubeconfig = self.plane.user(USER, None, Reach::Here)?;
+        let kubeconfig = kubeconfig.display().to_string();
+        let listen = format!("unix:{}", self.socket().display());
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.controller_log())?;
+        let words = [
+            "run",
+            "--kubeconfig",
+            &kubeconfig,
+            "--listen",
+            &listen,
+            "--insecure",
+        ];
+        self.controller = Some(Program::Controller.start(&words, &log)?);
+        Ok(())
+    }
+
+    /// Ends the controller at once.
+    pub(super) fn kill_controller(&mut self) -> Result<()> {
+        let running = self.controller.take();
+        running.context("the controller does not run")?.kill()
+    }
+
+    /// The controller.
+    pub(super) fn controller(&mut self) -> Result<&mut Running> {
+        let controller = self.controller.as_mut();
+        controller.context("the controller does not run")
+    }
+
+    /// Starts light agents for the first nodes.
+    pub(super) fn start_agents(&mut self, count: u8) -> Result<()> {
+        let names = (1..=count).map(|number| format!("node-{number}"));
+        self.agents = Some(LightAgents::start(&self.socket(), names)?);
+        Ok(())
+    }
+
+    /// The agents.
+    pub(super) fn agents(&self) -> Result<&LightAgents> {
+        self.agents.as_ref().context("no agents run")
+    }
+
+    /// Waits until every agent has a first plan.
+    pub(super) fn wait_first_plans(&self) -> Result<()> {
+        let agents = self.agents()?;
+        let without = || {
+            let mut nodes = agents.nodes();
+            nodes.find(|node| agents.hash(node).is_none())
+        };
+        self.stage
+            .waits
+            .until(
+                "every agent to have a plan",
+                FIRST_PLAN,
+                Duration::from_millis(50),
+                || Ok(without().is_none().then_some(())),
+                || format!("{:?} has none", without()),
+            )
+            .map_err(|error| self.with_logs(&error))
+    }
+
+    /// Waits until every agent's plan is the one that `plan --manifests` makes from scratch of what
+    /// kubectl prints.
+    pub(super) fn wait_equal(&self, on_hardware: Duration) -> Result<()> {
+        let mut last = String::new();
+        self.stage
+            .waits
+            .until(
+                "every agent's plan to equal one made from scratch",
+                on_hardware,
+                Duration::from_millis(500),
+                || match self.difference()? {
+                    None => Ok(Some(())),
+                    Some(difference) => {
+                        last = difference;
+                        Ok(None)
+                    }
+                },
+                String::new,
+            )
+            .with_context(|| last.clone())
+            .map_err(|error| self.with_logs(&error))
+    }
+
+    /// The first agent whose plan differs from one made from scratch, and in what.
+    fn difference(&self) -> Result<Option<String>> {
+        let yaml = self
+            .plane
+            .kubectl(&["get", EVERYTHING, "-A", "-o", "yaml"])?;
+        let path = self.folder.path.join("everything.yaml");
+        std::fs::write(&path, yaml)?;
+        let path = path.display().to_string();
+        for node in self.agents()?.nodes() {
+            let words = ["plan", "--manifests", &path, "--node", node, "-o", "json"];
+            let scratch = Program::Controller.run(&words)?;
+            let mut scratch: Value = serde_json::from_str(&scratch)?;
+            scratch["warnings"] = Value::Array(Vec::new());
+            let plan = self.agents()?.plan(node);
+            let plan = serde_json::to_value(plan)?;
+            if plan != scratch {
+                return Ok(Some(format!(
+                    "{node}: {}",
+                    first_difference("", &plan, &scratch)
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The requests of the controller so far.
+    pub(super) fn audit(&self) -> Result<Audit> {
+        Audit::read(&self.folder.path.join("audit.log"))
+    }
+
+    /// What the controller has logged.
+    pub(super) fn controller_said(&self) -> Result<String> {
+        let path = self.controller_log();
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    }
+
+    /// An error with the last words of everybody.
+    pub(super) fn with_logs(&self, error: &anyhow::Error) -> anyhow::Error {
+        let mut error = format!("{:#}", self.plane.with_logs(error));
+        let said = self.controller_said().unwrap_or_default();
+        let lines: Vec<_> = said.lines().collect();
+        for line in &lines[lines.len().saturating_sub(12)..] {
+            error += &format!("\n  controller: {line}");
+        }
+        anyhow::anyhow!(error)
+    }
+
+    /// Fails if the controller or a part of the control plane ended by itself.
+    pub(super) fn check_running(&mut self) -> Result<()> {
+        self.plane.check_running()?;
+        let ended = self.controller()?.ended()?;
+        if let Some(status) = ended {
+            bail!(self.with_logs(&anyhow::anyhow!("the controller ended with {status}")));
+        }
+        Ok(())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path.join("controller.sock")
+    }
+
+    fn controller_log(&self) -> PathBuf {
+        self.folder.path.join("controller.log")
+    }
+}
+
+/// Where two values begin to differ.
+fn first_difference(path: &str, one: &Value, other: &Value) -> String {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys = one.keys().chain(other.keys()).filter(|key| *key != "hash");
+            let differs = |key: &&String| one.get(*key) != other.get(*key);
+            keys.into_iter().find(differs).map_or_else(
+                || format!("{path}: only the hash differs"),
+                |key| {
+                    let (one, other) = (&one.get(key), &other.get(key));
+                    let null = Value::Null;
+                    let path = format!("{path}.{key}");
+                    first_difference(&path, one.unwrap_or(&null), other.unwrap_or(&null))
+                },
+            )
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let pairs = one.iter().zip(other).enumerate();
+            let differs = pairs.into_iter().find(|(_, (one, other))| one != other);
+            differs.map_or_else(String::new, |(index, (one, other))| {
+                first_difference(&format!("{path}[{index}]"), one, other)
+            })
+        }
+        _ => {
+            let shown = |value: &Value| value.to_string().chars().take(300).collect::<String>();
+            format!(
+                "{path} is {} at the agent, {} from scratch",
+                shown(one),
+                shown(other)
+            )
+        }
+    }
+}

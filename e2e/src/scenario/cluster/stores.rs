@@ -1,0 +1,147 @@
+//! The controller's watches on a real API server above each store that people run: servers that go
+//! away, versions that are too old, servers that stall, objects deleted while nobody looked.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::rig::{Rig, Size};
+use crate::control_plane::{Options, Part, Store};
+use crate::scenario::{Checks, Scenario, Stage};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "stores",
+    shows: "watches on etcd 3.6 and 3.4: restarts, expired versions, stalls; plans stay right",
+    run,
+};
+
+/// From a change until every plan equals one made from scratch, on hardware.
+const EQUAL: Duration = Duration::from_secs(30);
+/// How long a server stalls, and a client does not read.
+const STALL: Duration = Duration::from_secs(3);
+/// What the controller says where lists are not streamed.
+const NO_STREAMS: &str = "the server streams no lists";
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    for (store, name) in [(Store::Current, "etcd 3.6"), (Store::Debian34, "etcd 3.4")] {
+        let options = Options {
+            store,
+            ..Options::default()
+        };
+        let mut rig = Rig::start(
+            stage,
+            options,
+            &Size {
+                nodes: 3,
+                pods_a_node: 100,
+            },
+        )?;
+        rig.start_controller()?;
+        rig.start_agents(2)?;
+        let mut on = On { rig, checks, name };
+        on.goes_on(store)?;
+    }
+    Ok(())
+}
+
+struct On<'a, 'b> {
+    rig: Rig<'a>,
+    checks: &'b mut Checks,
+    name: &'static str,
+}
+
+impl On<'_, '_> {
+    fn goes_on(&mut self, store: Store) -> Result<()> {
+        self.rig.plane.apply(&service("web"))?;
+        self.rig.plane.apply(&service("old"))?;
+        self.rig.plane.apply(&pods("web", 3))?;
+        self.equal("pods of a Service arrive in all plans");
+        let said = self.rig.controller_said()?;
+        let paged = said.contains(NO_STREAMS);
+        self.check(
+            "lists are streamed where the server does that, else read in pages",
+            if paged == (store == Store::Debian34) {
+                Ok(())
+            } else {
+                Err(anyhow::anyhow!(
+                    "the controller says {NO_STREAMS:?}: {paged}"
+                ))
+            },
+        );
+        for part in [Part::ApiServer, Part::Etcd] {
+            self.rig.plane.restart(part)?;
+            self.rig.plane.wait_ready()?;
+            self.rig
+                .plane
+                .apply(&pods(&format!("after-{}", part.name()), 1))?;
+            self.equal(&format!("after {} was killed and started", part.name()));
+        }
+        // The watch goes on from a version that the new server does not have any more.
+        self.rig.controller()?.pause()?;
+        self.rig.plane.apply(&pods("unseen", 20))?;
+        self.rig.plane.kubectl(&["delete", "service", "old"])?;
+        self.rig.plane.restart(Part::ApiServer)?;
+        self.rig.plane.wait_ready()?;
+        self.rig.controller()?.resume()?;
+        self.equal("what happened and what was deleted while nobody looked");
+        self.rig.plane.pause(Part::ApiServer)?;
+        crate::waits::sleep_until(std::time::Instant::now() + STALL)?;
+        self.rig.plane.resume(Part::ApiServer)?;
+        self.rig.plane.apply(&pods("late", 1))?;
+        self.equal("after the API server stalled");
+        let forbidden = self.rig.audit()?;
+        let forbidden = forbidden.forbidden();
+        self.check(
+            "the controller asks for nothing that its access rules do not give",
+            if forbidden.is_empty() {
+                Ok(())
+            } else {
+                Err(anyhow::anyhow!("{forbidden:?}"))
+            },
+        );
+        ensure!(
+            !said.contains("panicked"),
+            "the controller panicked: {said}"
+        );
+        self.rig.check_running()
+    }
+
+    fn equal(&mut self, what: &str) {
+        let result = self.rig.wait_equal(EQUAL);
+        self.check(what, result);
+    }
+
+    fn check(&mut self, what: &str, result: Result<()>) {
+        self.checks.check(&format!("{}: {what}", self.name), result);
+    }
+}
+
+fn service(name: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}}}
+spec:
+  ipFamilyPolicy: RequireDualStack
+  selector: {{app: web}}
+  ports: [{{name: http, port: 80, targetPort: 8080}}]
+"
+    )
+}
+
+fn pods(prefix: &str, count: u32) -> String {
+    let pod = |number| {
+        format!(
+            "
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {prefix}-{number}, labels: {{app: web}}}}
+spec:
+  containers: [{{name: web, image: none, ports: [{{containerPort: 8080}}]}}]
+"
+        )
+    };
+    (1..=count).map(pod).collect()
+}
