@@ -106,11 +106,10 @@ impl Board {
         });
     }
 
-    /// Nobody asks for the node any more: its Node object is gone.
-    pub fn forget(&self, node: &str) {
-        let mut nodes = self.nodes();
-        nodes.deliveries.remove(node);
-        nodes.changed.remove(node);
+    /// Forgets agents that are gone from nodes that are gone.
+    pub fn forget_except(&self, is_node: impl Fn(&str) -> bool) {
+        let keep = |node: &Arc<str>, delivery: &mut Delivery| delivery.connected || is_node(node);
+        self.nodes().deliveries.retain(keep);
     }
 
     /// What is known of the agent on a node; `None` while it never connected here.
@@ -210,10 +209,22 @@ mod tests {
         let board = Board::default();
         board.acked("node-a", acked(7), at(2));
         assert_eq!(board.get("node-a"), None);
-        board.connected("node-a", "0.1.0", at(3));
-        board.forget("node-a");
-        board.gone("node-a", at(3), at(4));
-        assert_eq!(board.get("node-a"), None);
+    }
+
+    #[test]
+    fn an_agent_is_forgotten_when_it_and_its_node_are_gone() {
+        let board = Board::default();
+        for node in ["node-a", "node-b", "node-c"] {
+            board.connected(node, "0.1.0", at(1));
+        }
+        board.gone("node-a", at(1), at(2));
+        board.gone("node-b", at(1), at(2));
+        board.forget_except(|node| node == "node-b");
+        let known = |node| board.get(node).is_some();
+        assert_eq!(
+            (known("node-a"), known("node-b"), known("node-c")),
+            (false, true, true)
+        );
     }
 
     #[test]

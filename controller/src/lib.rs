@@ -14,6 +14,7 @@ pub mod known;
 pub mod manifests;
 pub mod object;
 pub mod output;
+pub mod publish;
 pub mod serve;
 pub mod store;
 pub mod watch;

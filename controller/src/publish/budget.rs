@@ -1,0 +1,134 @@
+//! How fast the API server is written to. Pure; the time since the start is an argument.
+//!
+//! Invariant: in any span of `s` seconds at most `rate × (s + 1)` writes are made.
+
+use std::time::Duration;
+
+/// The shortest time between two writes of one plan, or of one bucket of slices.
+const SHORTEST: Duration = Duration::from_secs(30);
+/// The shortest time between two writes of a plan of which only figures of the cluster changed.
+pub(super) const FIGURES: Duration = Duration::from_secs(300);
+/// How often a status is written that does not change.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(300);
+/// The shortest time between two writes of one status, however often its conditions change.
+pub(super) const STATUS: Duration = Duration::from_secs(5);
+/// How often everything is compared with what is in the store.
+pub(super) const COMPARE: Duration = Duration::from_secs(600);
+
+/// How much may be saved up while nothing is written.
+const SAVED: Duration = Duration::from_secs(1);
+/// The longest time until something that failed is tried again.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// A steady pace with a little reserve.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    /// Time that one write takes up.
+    each: Duration,
+    /// Up to when time is taken up; it lies ahead of the present by [`SAVED`] at most.
+    taken: Duration,
+}
+
+impl Pace {
+    /// So many writes a second, at least one.
+    pub fn new(per_second: u32) -> Self {
+        Self {
+            each: Duration::from_secs(1) / per_second.max(1),
+            taken: Duration::ZERO,
+        }
+    }
+
+    /// Another pace from now on; what was taken stays taken.
+    pub fn set(&mut self, per_second: u32) {
+        self.each = Duration::from_secs(1) / per_second.max(1);
+    }
+
+    /// When the next write may be made.
+    pub fn ready(&self) -> Duration {
+        (self.taken + self.each).saturating_sub(SAVED)
+    }
+
+    /// Takes one write; false when it is too early.
+    pub fn take(&mut self, now: Duration) -> bool {
+        if now < self.ready() {
+            return false;
+        }
+        self.taken = self.taken.max(now) + self.each;
+        true
+    }
+}
+
+/// The shortest time between two writes of one plan: so long that all plans together stay within
+/// the pace.
+pub fn plan_interval(nodes: usize, per_second: u32) -> Duration {
+    let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
+    SHORTEST.max(Duration::from_secs(nodes / u64::from(per_second.max(1))))
+}
+
+/// How long to wait after so many failures in a row.
+pub fn back_off(failures: u32) -> Duration {
+    let doubled = 1u64.checked_shl(failures.saturating_sub(1).min(20));
+    LONGEST.min(Duration::from_secs(doubled.unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever the moments of asking: no span of time has more than its share.
+        #[test]
+        fn no_span_of_time_has_more_writes_than_the_pace_and_its_reserve(
+            rate in 1u32..200,
+            gaps in prop::collection::vec(0u64..400, 1..400),
+        ) {
+            let mut pace = Pace::new(rate);
+            let mut now = Duration::ZERO;
+            let mut made = Vec::new();
+            for gap in gaps {
+                now += Duration::from_millis(gap);
+                while pace.take(now) {
+                    made.push(now);
+                }
+            }
+            for (first, start) in made.iter().enumerate() {
+                for (last, end) in made.iter().enumerate().skip(first) {
+                    let allowed = f64::from(rate) * ((*end - *start).as_secs_f64() + 1.0);
+                    let count = f64::from(u32::try_from(last - first + 1).unwrap());
+                    prop_assert!(count <= allowed + 1e-6, "{count} writes, {allowed} allowed");
+                }
+            }
+        }
+
+        #[test]
+        fn asking_when_it_is_ready_succeeds_and_earlier_does_not(rate in 1u32..200, idle in 0u64..5000) {
+            let mut pace = Pace::new(rate);
+            let mut now = Duration::from_millis(idle);
+            for _ in 0..500 {
+                let ready = pace.ready();
+                if let Some(early) = ready.checked_sub(Duration::from_nanos(1)) {
+                    prop_assert!(early < now || !pace.clone().take(early));
+                }
+                now = now.max(ready);
+                prop_assert!(pace.take(now));
+            }
+        }
+    }
+
+    #[test]
+    fn all_plans_together_stay_within_the_pace() {
+        let seconds = |nodes, rate| plan_interval(nodes, rate).as_secs();
+        assert_eq!(seconds(3, 50), 30);
+        assert_eq!(seconds(1500, 50), 30);
+        assert_eq!(seconds(5000, 50), 100);
+        assert_eq!(seconds(5000, 0), 5000);
+    }
+
+    #[test]
+    fn waiting_doubles_up_to_five_minutes() {
+        let seconds: Vec<_> = [1, 2, 3, 9, 10, 1000].map(|n| back_off(n).as_secs()).into();
+        assert_eq!(seconds, [1, 2, 4, 256, 300, 300]);
+    }
+}

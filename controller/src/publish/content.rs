@@ -1,0 +1,103 @@
+//! Content of objects as far as it is compared and measured: hashes, sizes, texts that fit. Pure.
+
+use std::io;
+
+use portolan_crds::limit;
+use portolan_plan::{EntryHash, EntryKey};
+use serde::Serialize;
+
+/// Stands for what was written, which is not kept: thousands of objects would be. Not a security
+/// border.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ContentHash(u128);
+
+impl ContentHash {
+    /// The hash of the value as JSON; equal values have equal hashes in all processes.
+    pub(super) fn of(value: &impl Serialize) -> Self {
+        // The types of the custom resources are plain: writing them as JSON cannot fail. If it
+        // did, the API call with the same value would fail and say so.
+        let bytes = serde_json::to_vec(value).unwrap_or_default();
+        Self(EntryHash::of(&EntryKey::Other("content".into()), &bytes).0)
+    }
+
+    /// The first 8 hexadecimal digits, for people.
+    pub(super) fn short(self) -> String {
+        let mut text = format!("{:032x}", self.0);
+        text.truncate(8);
+        text
+    }
+}
+
+/// How many bytes a value takes as JSON, which is how it lies in the store of the API server.
+pub(super) fn size(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail.
+    drop(serde_json::to_writer(&mut count, value));
+    count.0
+}
+
+/// The text, shortened if it is longer than the API server takes.
+pub(super) fn sentence(text: &str) -> String {
+    shortened(text, limit::SENTENCE)
+}
+
+/// The text with so many characters at most.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().nth(most).is_none() {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(most.saturating_sub(1));
+    kept.chain(['…']).collect()
+}
+
+/// Up to `most` texts, the last of which says how many were left out.
+pub(super) fn bounded(texts: impl Iterator<Item = String>, most: usize) -> Vec<String> {
+    let mut texts = texts;
+    let mut kept: Vec<String> = texts.by_ref().take(most).collect();
+    let rest = texts.count();
+    if rest > 0 {
+        kept.pop();
+        kept.push(format!("({} more)", rest + 1));
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_at_characters_and_say_so() {
+        assert_eq!(shortened("grün", 4), "grün");
+        assert_eq!(shortened("grüner", 4), "grü…");
+        assert_eq!(sentence(&"ü".repeat(2000)).chars().count(), limit::SENTENCE);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_says_how_much_is_missing() {
+        let texts = |count: usize| (0..count).map(|n| n.to_string());
+        assert_eq!(bounded(texts(3), 3), ["0", "1", "2"]);
+        assert_eq!(bounded(texts(5), 3), ["0", "1", "(3 more)"]);
+    }
+
+    #[test]
+    fn a_size_is_the_length_of_the_json() {
+        assert_eq!(size(&["a", "b"]), r#"["a","b"]"#.len());
+    }
+
+    #[test]
+    fn the_same_content_has_the_same_hash() {
+        assert_eq!(ContentHash::of(&[1, 2]), ContentHash::of(&vec![1, 2]));
+        assert_ne!(ContentHash::of(&[1, 2]), ContentHash::of(&[2, 1]));
+    }
+}

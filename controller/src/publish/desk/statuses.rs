@@ -1,0 +1,332 @@
+//! Statuses of plans: what agents said, written when a condition changes and as a heartbeat.
+//!
+//! That an agent is absent is written only when nobody else writes its status: with several
+//! controllers, each has the streams of some agents.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::plans::PlanRecord;
+use super::{Desk, Now};
+use crate::board::Delivery;
+use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
+use crate::publish::queue::Class;
+use crate::publish::status::{Previous, judge, status};
+use crate::publish::write::{Act, FailureClass, Kind, Target};
+
+/// How long an agent may take to answer for the first time, and to come back.
+const ANSWER: Duration = Duration::from_secs(30);
+const RETURN: Duration = Duration::from_secs(60);
+/// How long until an agent that was never seen here is called absent: longer than the time between
+/// two heartbeats that another controller may write.
+const NEVER: Duration = Duration::from_secs(360);
+/// When to look again at something that cannot be decided now.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What is in the store of a node's status.
+#[derive(Debug)]
+pub(super) struct StatusRecord {
+    previous: Previous,
+    heartbeat: Option<SystemTime>,
+    written_at: Option<Duration>,
+    /// What a call under way leads to.
+    pending: Option<(Previous, SystemTime)>,
+    /// Since when the node is known here.
+    first_seen: SystemTime,
+    absence: Absence,
+}
+
+/// Whether somebody else may be in touch with an agent that is absent here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    Unchecked,
+    Checking,
+    Confirmed,
+}
+
+/// What to do about a status.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Write,
+    /// See first whether somebody else writes it.
+    Check,
+    /// Not before this time.
+    Later(SystemTime),
+}
+
+impl StatusRecord {
+    pub(super) fn new(first_seen: SystemTime) -> Self {
+        Self {
+            previous: Previous::default(),
+            heartbeat: None,
+            written_at: None,
+            pending: None,
+            first_seen,
+            absence: Absence::Unchecked,
+        }
+    }
+
+    /// What a listing says; a call that was made meanwhile knows better.
+    pub(super) fn listed(
+        &mut self,
+        previous: Previous,
+        heartbeat: Option<SystemTime>,
+        since: Duration,
+    ) {
+        if self.pending.is_none() && self.written_at.is_none_or(|at| at < since) {
+            self.previous = previous;
+            self.heartbeat = heartbeat;
+        }
+    }
+
+    /// Since when an agent is absent here and for how long that means nothing; `None` when it is
+    /// present.
+    fn absent(&self, delivery: Option<&Delivery>) -> Option<(SystemTime, Duration)> {
+        match delivery {
+            None => Some((self.first_seen, NEVER)),
+            Some(delivery) if !delivery.connected => Some((delivery.since, RETURN)),
+            Some(_) => None,
+        }
+    }
+
+    fn decide(&self, delivery: Option<&Delivery>, now: Now) -> Decision {
+        if let Some((since, grace)) = self.absent(delivery) {
+            if now.wall < since + grace {
+                return Decision::Later(since + grace);
+            }
+            if self.absence != Absence::Confirmed && self.due(delivery, now).is_none() {
+                return Decision::Check;
+            }
+        } else if let Some(delivery) = delivery
+            && delivery.acked.is_none()
+            && now.wall < delivery.since + ANSWER
+        {
+            return Decision::Later(delivery.since + ANSWER);
+        }
+        self.due(delivery, now)
+            .map_or(Decision::Write, Decision::Later)
+    }
+
+    /// When it is to be written; `None` when now.
+    fn due(&self, delivery: Option<&Delivery>, now: Now) -> Option<SystemTime> {
+        let heartbeat = self.heartbeat?;
+        let due = if self.previous.differs_from(&judge(delivery)) {
+            let last = self.written_at?;
+            now.wall + (last + STATUS).saturating_sub(now.elapsed)
+        } else {
+            heartbeat + HEARTBEAT
+        };
+        (now.wall < due).then_some(due)
+    }
+}
+
+impl Desk {
+    /// An agent that says something is not absent.
+    pub(super) fn heard_of(&mut self, node: &str) {
+        if let Some(record) = self.plans.get_mut(node) {
+            record.status.absence = Absence::Unchecked;
+        }
+    }
+
+    pub(super) fn look_at_status(&mut self, node: &Arc<str>, now: Now) {
+        let target = Target::Status(node.clone());
+        let delivery = self.board.get(node);
+        let Some(record) = self.plans.get_mut(node).filter(|record| record.exists()) else {
+            // It is looked at once there is a plan.
+            return;
+        };
+        let record = &mut record.status;
+        if record.pending.is_some() || record.absence == Absence::Checking {
+            return self.queue.push(target, Class::Urgent, now.elapsed + SOON);
+        }
+        match record.decide(delivery.as_ref(), now) {
+            Decision::Write => {
+                let status = status(delivery.as_ref(), now.wall, &record.previous);
+                record.pending = Some((Previous::read(&status), now.wall));
+                record.absence = Absence::Unchecked;
+                self.issue(target, Kind::Plan, node, Act::ApplyStatus(Box::new(status)));
+            }
+            Decision::Check => {
+                record.absence = Absence::Checking;
+                self.issue(target, Kind::Plan, node, Act::Read);
+            }
+            Decision::Later(due) => {
+                let wait = due.duration_since(now.wall).unwrap_or_default();
+                self.queue
+                    .push(target, Class::Background, now.elapsed + wait);
+            }
+        }
+    }
+
+    /// When somebody wrote the status of an absent agent.
+    pub(super) fn heartbeat_read(&mut self, node: &str, heartbeat: Option<SystemTime>, now: Now) {
+        let delivery = self.board.get(node);
+        let Some((name, record)) = self.plans.get_key_value(node) else {
+            return;
+        };
+        let name = name.clone();
+        let since = record
+            .status
+            .absent(delivery.as_ref())
+            .map(|(since, _)| since);
+        let ours = record.status.heartbeat;
+        let elsewhere = heartbeat > ours && heartbeat > since;
+        if let Some(record) = self.plans.get_mut(node) {
+            record.status.absence = if elsewhere {
+                Absence::Unchecked
+            } else {
+                Absence::Confirmed
+            };
+        }
+        let (class, wait) = if elsewhere {
+            (Class::Background, COMPARE)
+        } else {
+            (Class::Urgent, Duration::ZERO)
+        };
+        self.queue
+            .push(Target::Status(name), class, now.elapsed + wait);
+    }
+
+    pub(super) fn heartbeat_not_read(&mut self, node: &str) {
+        self.heard_of(node);
+    }
+
+    pub(super) fn status_written(&mut self, node: &str, now: Now) {
+        let Some((name, _)) = self.plans.get_key_value(node) else {
+            return;
+        };
+        let name = name.clone();
+        if let Some(record) = self.plans.get_mut(node).map(PlanRecord::status_mut)
+            && let Some((previous, heartbeat)) = record.pending.take()
+        {
+            record.previous = previous;
+            record.heartbeat = Some(heartbeat);
+            record.written_at = Some(now.elapsed);
+        }
+        // What the agent said meanwhile may be due sooner.
+        self.look(Target::Status(name), Class::Background, now);
+    }
+
+    pub(super) fn status_not_written(&mut self, node: &str, class: FailureClass) {
+        if let Some(record) = self.plans.get_mut(node) {
+            record.status.pending = None;
+        }
+        if class == FailureClass::NoSuchObject {
+            self.plan_vanished(node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use portolan_plan::PlanHash;
+
+    use super::*;
+    use crate::board::Acked;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+    }
+
+    fn now(seconds: u64) -> Now {
+        Now {
+            elapsed: Duration::from_secs(seconds),
+            wall: at(seconds),
+        }
+    }
+
+    fn applied(connected: bool, since: u64) -> Delivery {
+        let acked = Acked {
+            applied: Some(PlanHash(1)),
+            received: PlanHash(1),
+            ..Acked::default()
+        };
+        Delivery {
+            agent_version: "0.1.0".into(),
+            connected,
+            since: at(since),
+            acked: Some((at(since), Arc::new(acked))),
+            drifted: Some(0),
+        }
+    }
+
+    fn written(delivery: &Delivery, seconds: u64) -> StatusRecord {
+        let status = status(Some(delivery), at(seconds), &Previous::default());
+        StatusRecord {
+            previous: Previous::read(&status),
+            heartbeat: Some(at(seconds)),
+            written_at: Some(Duration::from_secs(seconds)),
+            ..StatusRecord::new(at(0))
+        }
+    }
+
+    #[test]
+    fn a_first_answer_is_written_at_once() {
+        let record = StatusRecord::new(at(0));
+        assert_eq!(
+            record.decide(Some(&applied(true, 1)), now(1)),
+            Decision::Write
+        );
+        let silent = Delivery {
+            acked: None,
+            ..applied(true, 1)
+        };
+        assert_eq!(
+            record.decide(Some(&silent), now(1)),
+            Decision::Later(at(31))
+        );
+        assert_eq!(record.decide(Some(&silent), now(31)), Decision::Write);
+    }
+
+    #[test]
+    fn what_does_not_change_is_written_every_five_minutes() {
+        let delivery = applied(true, 0);
+        let record = written(&delivery, 10);
+        let decide = |seconds| record.decide(Some(&delivery), now(seconds));
+        assert_eq!(decide(11), Decision::Later(at(310)));
+        assert_eq!(decide(310), Decision::Write);
+    }
+
+    #[test]
+    fn a_condition_that_changes_is_written_at_once_but_not_ever_so_often() {
+        let record = written(&applied(true, 0), 10);
+        let failing = Acked {
+            failed_operations: 1,
+            ..Acked::default()
+        };
+        let delivery = Delivery {
+            acked: Some((at(11), Arc::new(failing))),
+            ..applied(true, 0)
+        };
+        let decide = |seconds| record.decide(Some(&delivery), now(seconds));
+        assert_eq!(decide(11), Decision::Later(at(15)));
+        assert_eq!(decide(15), Decision::Write);
+    }
+
+    #[test]
+    fn an_agent_that_comes_back_within_a_minute_was_not_away() {
+        let record = written(&applied(true, 0), 10);
+        let gone = applied(false, 20);
+        let decide = |seconds| record.decide(Some(&gone), now(seconds));
+        assert_eq!(decide(21), Decision::Later(at(80)));
+        assert_eq!(
+            decide(80),
+            Decision::Check,
+            "somebody else may have its stream"
+        );
+        let confirmed = StatusRecord {
+            absence: Absence::Confirmed,
+            ..written(&applied(true, 0), 10)
+        };
+        assert_eq!(confirmed.decide(Some(&gone), now(80)), Decision::Write);
+    }
+
+    #[test]
+    fn an_agent_that_never_came_is_called_absent_after_another_controllers_heartbeat_is_due() {
+        let record = StatusRecord::new(at(0));
+        assert_eq!(record.decide(None, now(1)), Decision::Later(at(360)));
+        assert_eq!(record.decide(None, now(360)), Decision::Check);
+    }
+}

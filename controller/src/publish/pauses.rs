@@ -1,0 +1,174 @@
+//! Waiting after failures: for everything, for a kind, or for one thing; each failure is said once.
+//! Pure; the time since the start is an argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::budget::back_off;
+use super::write::{FailureClass, Kind, Target};
+
+/// What waits.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    all: Pause,
+    kinds: BTreeMap<Kind, Pause>,
+    things: BTreeMap<Target, u32>,
+    /// What was said and is still true; with a thing where it is about that one alone.
+    said: BTreeSet<(Kind, FailureClass, Option<Target>)>,
+}
+
+/// How many things of one kind are said to fail in the same way; others only wait.
+const MOST_SAID: usize = 5;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Pause {
+    until: Duration,
+    failures: u32,
+}
+
+impl Pause {
+    /// One more failure; calls that were under way together count as one.
+    fn fail(&mut self, now: Duration) {
+        if now >= self.until {
+            self.failures += 1;
+            self.until = now + back_off(self.failures);
+        }
+    }
+}
+
+impl Pauses {
+    /// Until when no call of a kind is made.
+    pub(super) fn until(&self, kind: Kind) -> Duration {
+        let own = self.kinds.get(&kind).map_or(Duration::ZERO, |p| p.until);
+        self.all.until.max(own)
+    }
+
+    /// A call succeeded. True when that is news about its kind.
+    pub(super) fn succeeded(&mut self, kind: Kind, target: &Target) -> bool {
+        self.all = Pause::default();
+        self.kinds.remove(&kind);
+        self.things.remove(target);
+        let before = self.said.len();
+        self.said.retain(|(said, class, thing)| match thing {
+            Some(thing) => thing != target,
+            None => *class != FailureClass::Unreachable && *said != kind,
+        });
+        self.said.len() < before
+    }
+
+    /// A call failed. When to look at the thing again, and whether the failure was not said yet.
+    pub(super) fn failed(
+        &mut self,
+        kind: Kind,
+        target: &Target,
+        class: FailureClass,
+        now: Duration,
+    ) -> (Duration, bool) {
+        let again = match class {
+            FailureClass::Unreachable => {
+                self.all.fail(now);
+                self.all.until
+            }
+            FailureClass::NoSuchKind | FailureClass::Forbidden => {
+                let pause = self.kinds.entry(kind).or_default();
+                pause.fail(now);
+                pause.until
+            }
+            FailureClass::NoSuchObject | FailureClass::Refused | FailureClass::Other => {
+                let failures = self.things.entry(target.clone()).or_default();
+                *failures += 1;
+                now + back_off(*failures)
+            }
+        };
+        (again, self.say(kind, target, class))
+    }
+
+    /// Whether a failure is to be said.
+    fn say(&mut self, kind: Kind, target: &Target, class: FailureClass) -> bool {
+        let alone = match class {
+            FailureClass::Unreachable | FailureClass::NoSuchKind | FailureClass::Forbidden => None,
+            FailureClass::NoSuchObject | FailureClass::Refused | FailureClass::Other => {
+                Some(target.clone())
+            }
+        };
+        let alike =
+            |said: &&(Kind, FailureClass, Option<Target>)| (said.0, said.1) == (kind, class);
+        let few = self.said.iter().filter(alike).count() < MOST_SAID;
+        few && self.said.insert((kind, class, alone))
+    }
+
+    /// Nobody looks at it any more.
+    pub(super) fn forget(&mut self, target: &Target) {
+        self.things.remove(target);
+        self.said
+            .retain(|(_, _, thing)| thing.as_ref() != Some(target));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_unreachable_server_stops_all_kinds_and_calls_under_way_count_once() {
+        let mut pauses = Pauses::default();
+        let mut fail =
+            |target, now| pauses.failed(Kind::Plan, &target, FailureClass::Unreachable, at(now));
+        assert_eq!(fail(Target::Plan("a".into()), 10), (at(11), true));
+        assert_eq!(fail(Target::Plan("b".into()), 10), (at(11), false));
+        assert_eq!(fail(Target::Plan("a".into()), 11), (at(13), false));
+        assert_eq!(pauses.until(Kind::Slice), at(13));
+        assert!(pauses.succeeded(Kind::Config, &Target::Config));
+        assert_eq!(pauses.until(Kind::Slice), at(0));
+    }
+
+    #[test]
+    fn a_kind_that_is_missing_stops_no_other_kind() {
+        let mut pauses = Pauses::default();
+        let slices = Target::Bucket(7);
+        pauses.failed(Kind::Slice, &slices, FailureClass::NoSuchKind, at(0));
+        assert_eq!(pauses.until(Kind::Slice), at(1));
+        assert_eq!(pauses.until(Kind::Plan), at(0));
+        assert!(!pauses.succeeded(Kind::Plan, &Target::Plan("a".into())));
+        assert_eq!(
+            pauses.until(Kind::Slice),
+            at(1),
+            "another kind says nothing"
+        );
+    }
+
+    #[test]
+    fn an_object_that_is_refused_waits_alone_and_ever_longer() {
+        let mut pauses = Pauses::default();
+        let (a, b) = (Target::Plan("a".into()), Target::Plan("b".into()));
+        let mut fail = |target: &Target, now| {
+            pauses
+                .failed(Kind::Plan, target, FailureClass::Refused, at(now))
+                .0
+        };
+        let again = [fail(&a, 0), fail(&a, 1), fail(&a, 3), fail(&b, 3)];
+        assert_eq!(again, [at(1), at(3), at(7), at(4)]);
+        assert_eq!(pauses.until(Kind::Plan), at(0));
+    }
+
+    #[test]
+    fn a_failure_is_said_once_for_a_thing_and_for_few_things() {
+        let mut pauses = Pauses::default();
+        let node = |n: u32| Target::Plan(n.to_string().into());
+        let mut said = 0;
+        for round in 0..3 {
+            for n in 0..100 {
+                let (_, news) =
+                    pauses.failed(Kind::Plan, &node(n), FailureClass::Refused, at(round));
+                said += u32::from(news);
+            }
+            pauses.succeeded(Kind::Plan, &node(1000));
+        }
+        assert_eq!(said, 5);
+        assert!(pauses.succeeded(Kind::Plan, &node(0)));
+    }
+}

@@ -1,0 +1,241 @@
+//! What is particular to one node, as its ProxyPlan shows it. Pure.
+//!
+//! Invariant: an object takes at most about 100 kB, whatever the cluster holds; what does not fit is
+//! counted, and goes into a few slices of the node's own if slices are written at all.
+
+use std::sync::Arc;
+
+use portolan_crds as crds;
+use portolan_crds::limit;
+use portolan_plan::{NodeEntry, Settings};
+use portolan_planner::{PlannedService, Planner};
+
+use super::content::{ContentHash, sentence, shortened, size};
+use super::figures::{Figures, count};
+use super::ports::planned_service;
+use crate::known::Known;
+use crate::object::ObjectId;
+
+/// How many bytes of Services, and of health check ports, go into one object.
+pub(super) const SERVICES_BYTES: usize = 80 * 1024;
+const HEALTH_BYTES: usize = 10 * 1024;
+/// How many slices of its own a node has at most.
+const MOST_SLICES: usize = 4;
+
+/// Which generation of the ProxyConfig some settings came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SettingsRevision {
+    /// The generation, and the settings that it led to; `None` while nobody knows.
+    pub known: Option<(i64, Settings)>,
+}
+
+impl SettingsRevision {
+    /// The text for settings in force on a node.
+    pub fn text(&self, settings: &Settings) -> String {
+        match &self.known {
+            Some((generation, known)) if known == settings => format!("default-{generation}"),
+            // Two nodes with the same settings show the same text.
+            _ => format!("settings-{}", ContentHash::of(settings).short()),
+        }
+    }
+}
+
+/// The objects of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeObjects {
+    /// Its ProxyPlan.
+    pub plan: crds::ProxyPlanSpec,
+    /// What did not fit, in order.
+    pub overflow: Vec<crds::ProxyPlanSliceSpec>,
+}
+
+/// What is particular to a node; `None` when there is no such node. Without `slices`, what does not
+/// fit is only counted.
+pub fn proxy_plan_spec(
+    known: &Known,
+    figures: &Figures,
+    revision: &SettingsRevision,
+    slices: bool,
+    node: &str,
+) -> Option<NodeObjects> {
+    let planner = &known.planner;
+    let entry = planner.node(node)?;
+    let particular = || planner.particular_to(node);
+    let mut counts = figures.counts(entry, particular());
+    let warnings = warnings(known, &entry.name);
+    counts.warnings = count(warnings.len());
+
+    let services = particular().map(|planned| planned_service(planned, entry));
+    let (services, more_services) = fitting(services, SERVICES_BYTES, limit::SERVICES);
+    let health = health_checks(planner, figures, entry);
+    let (health_checks, more_health) = fitting(health, HEALTH_BYTES, limit::HEALTH_CHECKS);
+
+    let (left_services, left_health) = (more_services.len(), more_health.len());
+    let overflow = if slices {
+        node_slices(&entry.name, more_services, more_health)
+    } else {
+        Vec::new()
+    };
+    let note = (left_services + left_health > 0)
+        .then(|| overflow_note(entry, left_services, left_health, overflow.len()));
+    let plan = crds::ProxyPlanSpec {
+        zone: entry.zone.as_ref().map(ToString::to_string),
+        settings_revision: revision.text(&entry.settings),
+        counts,
+        services,
+        health_checks,
+        topology: figures.topology(entry, particular()),
+        warnings: warnings.into_iter().take(limit::PLAN_WARNINGS).collect(),
+        overflow: note,
+    };
+    Some(NodeObjects { plan, overflow })
+}
+
+/// The content of a ProxyPlan, with and without the figures that only follow the rest of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlanContent {
+    /// Without the figures.
+    pub(super) particular: ContentHash,
+    /// All of it.
+    pub(super) whole: ContentHash,
+}
+
+impl PlanContent {
+    pub(super) fn of(spec: &crds::ProxyPlanSpec) -> Self {
+        let counts = crds::PlanCounts {
+            services: 0,
+            frontends: 0,
+            endpoints: 0,
+            ..spec.counts
+        };
+        let particular = (
+            (&spec.zone, &spec.settings_revision, counts),
+            (&spec.services, &spec.health_checks),
+            (&spec.warnings, &spec.overflow),
+        );
+        Self {
+            particular: ContentHash::of(&particular),
+            whole: ContentHash::of(spec),
+        }
+    }
+}
+
+/// Takes values until they fill an object; the rest comes second.
+fn fitting<T: serde::Serialize>(
+    values: impl Iterator<Item = T>,
+    bytes: usize,
+    most: usize,
+) -> (Vec<T>, Vec<T>) {
+    let (mut fitting, mut rest) = (Vec::new(), Vec::new());
+    let mut room = bytes;
+    for value in values {
+        let needed = size(&value);
+        if rest.is_empty() && needed <= room && fitting.len() < most {
+            room -= needed;
+            fitting.push(value);
+        } else {
+            rest.push(value);
+        }
+    }
+    (fitting, rest)
+}
+
+fn node_slices(
+    node: &Arc<str>,
+    mut services: Vec<crds::PlannedService>,
+    mut health: Vec<crds::HealthCheck>,
+) -> Vec<crds::ProxyPlanSliceSpec> {
+    let mut slices = Vec::new();
+    while slices.len() < MOST_SLICES && !(services.is_empty() && health.is_empty()) {
+        let (these, rest) = fitting(services.into_iter(), SERVICES_BYTES, limit::SERVICES);
+        let (checks, more) = fitting(health.into_iter(), HEALTH_BYTES, limit::HEALTH_CHECKS);
+        slices.push(crds::ProxyPlanSliceSpec {
+            scope: crds::SliceScope {
+                kind: crds::SliceScopeKind::Node,
+                name: node.to_string(),
+            },
+            part: count(slices.len()),
+            services: these,
+            health_checks: checks,
+            ..crds::ProxyPlanSliceSpec::default()
+        });
+        (services, health) = (rest, more);
+    }
+    slices
+}
+
+fn overflow_note(
+    node: &NodeEntry,
+    services: usize,
+    health_checks: usize,
+    slices: usize,
+) -> crds::Overflow {
+    let name = &node.name;
+    let all = format!("`kubectl proxyplan show {name}` shows the whole plan");
+    let last = slices.saturating_sub(1);
+    let note = match slices {
+        0 => all,
+        1..MOST_SLICES => {
+            format!("the rest is in the ProxyPlanSlices node-{name}-0 to node-{name}-{last}")
+        }
+        _ => format!(
+            "some of the rest is in the ProxyPlanSlices node-{name}-0 to node-{name}-{last}; {all}"
+        ),
+    };
+    crds::Overflow {
+        services: count(services),
+        health_checks: count(health_checks),
+        slices: count(slices),
+        note: sentence(&note),
+    }
+}
+
+fn health_checks(
+    planner: &Planner,
+    figures: &Figures,
+    node: &NodeEntry,
+) -> impl Iterator<Item = crds::HealthCheck> {
+    let services = figures.health().filter_map(|id| planner.services().get(id));
+    services.filter_map(|planned: &Arc<PlannedService>| {
+        let health = planned.locals.get(&node.name)?.health?;
+        Some(crds::HealthCheck {
+            namespace: planned.id.namespace.to_string(),
+            name: planned.id.name.to_string(),
+            port: health.port,
+            local_endpoints: crds::FamilyCounts {
+                ipv4: health.ipv4,
+                ipv6: health.ipv6,
+            },
+        })
+    })
+}
+
+/// What its owner should hear about the Node, each once, in order; and first of all if it cannot be
+/// read.
+fn warnings(known: &Known, node: &Arc<str>) -> Vec<crds::Warning> {
+    let id = ObjectId::Node(node.clone());
+    let left_out = known.left_out.get(&id).map(|problem| crds::Warning {
+        object: shortened(&id.to_string(), 600),
+        reason: "LeftOut".into(),
+        message: sentence(&format!(
+            "{problem}; the last form that could be read stays in force"
+        )),
+    });
+    let mut others: Vec<_> = known
+        .planner
+        .node_warnings(node)
+        .map(|warning| self::warning(&warning))
+        .collect();
+    others.sort();
+    others.dedup();
+    left_out.into_iter().chain(others).collect()
+}
+
+/// A warning as objects carry it.
+pub(super) fn warning(warning: &portolan_planner::Warning) -> crds::Warning {
+    crds::Warning {
+        object: shortened(&warning.object, 600),
+        reason: shortened(warning.reason.code(), limit::LABEL),
+        message: sentence(&warning.reason.to_string()),
+    }
+}

@@ -1,0 +1,323 @@
+//! The status of a ProxyPlan: what an agent said, judged. Pure; the time is an argument.
+//!
+//! Invariant: `lastTransitionTime` moves when the status of its condition changes, and at no other
+//! time.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use portolan_crds as crds;
+use portolan_crds::condition;
+
+use super::content::{sentence, shortened};
+use crate::board::{Acked, Delivery};
+
+/// Whether something is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    True,
+    /// It is not.
+    False,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Verdict {
+    /// As conditions spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    fn read(text: &str) -> Self {
+        match text {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The state of an agent as far as conditions tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    NeverSeen,
+    Gone,
+    NotAnswered,
+    Failing,
+    Unreadable,
+    Differs,
+    Applied,
+}
+
+impl State {
+    fn of(delivery: Option<&Delivery>) -> Self {
+        let Some(delivery) = delivery else {
+            return Self::NeverSeen;
+        };
+        match &delivery.acked {
+            _ if !delivery.connected => Self::Gone,
+            None => Self::NotAnswered,
+            Some((_, acked)) if acked.failed_operations > 0 || !acked.failures.is_empty() => {
+                Self::Failing
+            }
+            Some((_, acked)) if !acked.undecodable.is_empty() => Self::Unreadable,
+            Some((_, acked)) if acked.applied != Some(acked.received) => Self::Differs,
+            Some(_) => Self::Applied,
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::NeverSeen => "NoAgent",
+            Self::Gone => "AgentGone",
+            Self::NotAnswered => "NotAnswered",
+            Self::Failing => "OperationsFailed",
+            Self::Unreadable => "EntriesUnreadable",
+            Self::Differs => "NotInKernel",
+            Self::Applied => "Applied",
+        }
+    }
+
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::NeverSeen | Self::Gone | Self::NotAnswered => Verdict::Unknown,
+            Self::Failing | Self::Unreadable | Self::Differs => Verdict::False,
+            Self::Applied => Verdict::True,
+        }
+    }
+}
+
+/// A condition without its words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    /// Whether it is so.
+    pub verdict: Verdict,
+    /// Why, as one word.
+    pub reason: &'static str,
+}
+
+/// All conditions of a node, without their words: cheap enough for every answer of every agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judgement {
+    /// The kernel has what the node was sent last.
+    pub applied: Judged,
+    /// The agent is connected and nothing fails.
+    pub healthy: Judged,
+    /// Somebody else changed what is ours.
+    pub drifted: Judged,
+}
+
+/// Judges what is known of an agent.
+pub fn judge(delivery: Option<&Delivery>) -> Judgement {
+    let state = State::of(delivery);
+    let (verdict, reason) = (state.verdict(), state.reason());
+    let healthy = match state {
+        State::Applied => "Healthy",
+        _ => reason,
+    };
+    let told = delivery.filter(|delivery| delivery.connected);
+    let (drifted, why) = match told.map(|delivery| delivery.drifted) {
+        None => (Verdict::Unknown, reason),
+        Some(None) => (Verdict::Unknown, "NotTold"),
+        Some(Some(0)) => (Verdict::False, "InPlace"),
+        Some(Some(_)) => (Verdict::True, "ChangedByOthers"),
+    };
+    let judged = |verdict, reason| Judged { verdict, reason };
+    Judgement {
+        applied: judged(verdict, reason),
+        healthy: judged(verdict, healthy),
+        drifted: judged(drifted, why),
+    }
+}
+
+/// Since when a condition is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Since {
+    /// What it is.
+    pub verdict: Verdict,
+    /// Since when, to the second.
+    pub time: SystemTime,
+}
+
+/// What was written last of a node's conditions, as far as the next status needs it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Previous {
+    applied: Option<Since>,
+    healthy: Option<Since>,
+    drifted: Option<Since>,
+}
+
+impl Previous {
+    /// What a status says.
+    pub fn read(status: &crds::ProxyPlanStatus) -> Self {
+        let of = |kind| since(&status.conditions, kind);
+        Self {
+            applied: of(condition::APPLIED),
+            healthy: of(condition::HEALTHY),
+            drifted: of(condition::DRIFTED),
+        }
+    }
+
+    /// Whether writing this judgement would move a condition.
+    pub fn differs_from(&self, judgement: &Judgement) -> bool {
+        let verdict = |since: Option<Since>| since.map(|since| since.verdict);
+        verdict(self.applied) != Some(judgement.applied.verdict)
+            || verdict(self.healthy) != Some(judgement.healthy.verdict)
+            || verdict(self.drifted) != Some(judgement.drifted.verdict)
+    }
+}
+
+/// What some conditions say of one type.
+pub(super) fn since(conditions: &[Condition], kind: &str) -> Option<Since> {
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == kind)?;
+    Some(Since {
+        verdict: Verdict::read(&condition.status),
+        time: condition.last_transition_time.0.into(),
+    })
+}
+
+/// The status of a node's ProxyPlan.
+pub fn status(
+    delivery: Option<&Delivery>,
+    now: SystemTime,
+    previous: &Previous,
+) -> crds::ProxyPlanStatus {
+    let judgement = judge(delivery);
+    let state = State::of(delivery);
+    let acked = delivery.and_then(|delivery| delivery.acked.as_ref());
+    let acked = acked.map(|(_, acked)| &**acked);
+    let words = words(state, delivery, acked);
+    let conditions = vec![
+        condition(
+            condition::APPLIED,
+            judgement.applied,
+            &words,
+            previous.applied,
+            now,
+        ),
+        condition(
+            condition::DRIFTED,
+            judgement.drifted,
+            &drift_words(delivery),
+            previous.drifted,
+            now,
+        ),
+        condition(
+            condition::HEALTHY,
+            judgement.healthy,
+            &words,
+            previous.healthy,
+            now,
+        ),
+    ];
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let sentences = |texts: &[String]| texts.iter().map(|text| sentence(text)).collect();
+    crds::ProxyPlanStatus {
+        applied_hash: acked.and_then(|acked| Some(acked.applied?.to_string())),
+        received_hash: acked.map(|acked| acked.received.to_string()),
+        lag: acked.map(|acked| lag(acked.lag)),
+        operations: acked.map(|acked| number(acked.operations)),
+        drift: delivery.and_then(|delivery| delivery.drifted).map(number),
+        failures: acked.map_or_else(Vec::new, |acked| sentences(&acked.failures)),
+        failed_operations: acked.map(|acked| number(acked.failed_operations)),
+        undecodable: acked.map_or_else(Vec::new, |acked| sentences(&acked.undecodable)),
+        agent_version: delivery.map(|delivery| shortened(&delivery.agent_version, 64)),
+        heartbeat_time: Some(moment(now)),
+        conditions,
+    }
+}
+
+/// A condition that keeps its time while it stays what it is.
+pub(super) fn condition(
+    kind: &str,
+    judged: Judged,
+    words: &str,
+    previous: Option<Since>,
+    now: SystemTime,
+) -> Condition {
+    let since = previous
+        .filter(|previous| previous.verdict == judged.verdict)
+        .map_or(now, |previous| previous.time);
+    Condition {
+        type_: kind.to_owned(),
+        status: judged.verdict.as_str().to_owned(),
+        reason: judged.reason.to_owned(),
+        message: sentence(words),
+        last_transition_time: moment(since),
+        observed_generation: None,
+    }
+}
+
+fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> String {
+    let acked = acked.cloned().unwrap_or_default();
+    let first = |texts: &[String]| texts.first().cloned().unwrap_or_default();
+    match state {
+        State::NeverSeen => {
+            "no agent of this node has connected to this controller; is the agent's pod \
+                             on the node running, and does its log name a reason?"
+                .into()
+        }
+        State::Gone => {
+            let since = delivery.map_or(SystemTime::UNIX_EPOCH, |delivery| delivery.since);
+            format!(
+                "the agent's stream ended at {}; the node keeps what it has; is the agent's pod on the \
+                 node running?",
+                moment(since).0
+            )
+        }
+        State::NotAnswered => "the agent is connected and has not answered its first batch".into(),
+        State::Failing => format!(
+            "{} kernel operations failed, the first: {}; the agent tries them again",
+            acked.failed_operations,
+            first(&acked.failures)
+        ),
+        State::Unreadable => format!(
+            "the agent cannot read {}; its last readable form stays in force; is the agent older than \
+             the controller?",
+            first(&acked.undecodable)
+        ),
+        State::Differs => {
+            "the kernel has another plan than the agent received; the agent tries again".into()
+        }
+        State::Applied => "the kernel has the plan that the node was sent last".into(),
+    }
+}
+
+fn drift_words(delivery: Option<&Delivery>) -> String {
+    match delivery.filter(|d| d.connected).and_then(|d| d.drifted) {
+        None => "the agent has not told".into(),
+        Some(0) => "nobody else changed entries of the kernel that are ours".into(),
+        Some(entries) => format!(
+            "somebody else changed {entries} entries of the kernel that are ours; does another proxy or \
+             a script run on the node?"
+        ),
+    }
+}
+
+/// A length of time as people read it: whole milliseconds below a second, else two decimals.
+fn lag(lag: Duration) -> String {
+    if lag < Duration::from_secs(1) {
+        return format!("{}ms", lag.as_millis());
+    }
+    if lag < Duration::from_secs(60) {
+        return format!("{}.{:02}s", lag.as_secs(), lag.subsec_millis() / 10);
+    }
+    let seconds = lag.as_secs();
+    format!("{}m{}s", seconds / 60, seconds % 60)
+}
+
+/// A time as the API spells it: whole seconds.
+pub(super) fn moment(time: SystemTime) -> Time {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since_epoch.map_or(0, |since| since.as_secs());
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Time(Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH))
+}
