@@ -109,6 +109,19 @@ fn a_node_that_joins_or_moves_to_another_zone_plans_only_services_whose_heads_de
         (moved.planned, moved.services.len(), moved.nodes.len()),
         (1, 1, 1)
     );
+    let labelled = GivenNode {
+        name: "n7".into(),
+        zone: Some("nowhere".into()),
+        addresses: vec!["192.168.1.7".parse().unwrap()],
+        ..Default::default()
+    };
+    let readdressed = planner.apply([labelled.build().into()]);
+    assert_eq!(
+        (readdressed.planned, readdressed.nodes.len()),
+        (0, 1),
+        "the zone is the same"
+    );
+    planner.apply([node("n7", "nowhere")]);
     let again = planner.apply([node("n7", "nowhere")]);
     assert!(again.is_empty());
     assert_eq!(again.planned, 0, "S-188");

@@ -135,7 +135,56 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
 }
 
 pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
-    proptest::collection::vec(event(), 0..40)
+    prop_oneof![
+        2 => proptest::collection::vec(event(), 0..40),
+        1 => quiet_history(),
+    ]
+}
+
+/// One Service whose endpoints are all ready and hinted, a port by nodes and a port by zones, while
+/// endpoints move and nodes come, go and change their zones: chance alone seldom gets there.
+fn quiet_history() -> impl Strategy<Value = Vec<Event>> {
+    let internal = select(vec![
+        GivenPolicy::Cluster,
+        GivenPolicy::Cluster,
+        GivenPolicy::Local,
+    ]);
+    let service = internal.prop_map(|internal| -> Event {
+        let service = GivenService {
+            id: NAMES[0].into(),
+            ips: vec!["10.96.0.1".parse().unwrap()],
+            ports: vec!["x 80/TCP".into(), "y 80/UDP".into()],
+            internal,
+            ..Default::default()
+        };
+        service.build().into()
+    });
+    let hosts = proptest::sample::subsequence(vec![1, 2, 3u8], 1..=3);
+    let names = proptest::collection::vec((select(&NODES[..]), select(&ZONES[..])), 3);
+    let slice = (any::<bool>(), hosts, names).prop_map(|(by_node, hosts, names)| -> Event {
+        let endpoint = |(host, (node, zone)): (u8, (&str, &str))| GivenEndpoint {
+            address: format!("10.244.0.{host}").parse().unwrap(),
+            node: Some(node.into()),
+            ready: true,
+            serving: true,
+            terminating: false,
+            for_nodes: by_node.then(|| node.into()).into_iter().collect(),
+            for_zones: (!by_node).then(|| zone.into()).into_iter().collect(),
+        };
+        let port = if by_node { "x 8080/TCP" } else { "y 8080/UDP" };
+        let slice = GivenSlice {
+            id: format!("{}-{}", NAMES[0], if by_node { 1 } else { 2 }),
+            service: Some("a".into()),
+            ports: vec![port.into()],
+            endpoints: hosts.into_iter().zip(names).map(endpoint).collect(),
+            ..Default::default()
+        };
+        slice.build().into()
+    });
+    let gone = select(&NODES[..]).prop_map(|name| Event::Node(ObjectChange::Remove(name.into())));
+    let rest = prop_oneof![3 => slice, 3 => node(), 1 => gone];
+    (service, proptest::collection::vec(rest, 0..30))
+        .prop_map(|(service, rest)| std::iter::once(service).chain(rest).collect())
 }
 
 type Plans = (
