@@ -45,6 +45,26 @@ fn duration_like(pattern: &str, message: &str) -> Schema {
     })
 }
 
+/// Rules about two lengths of time. A text that is none is left to the rule of its own field.
+pub(crate) fn sync_rules() -> Value {
+    let given = |field: &str, default: &str| {
+        format!(
+            "duration(has(self.{field}) && self.{field}.matches('{DURATION}') ? self.{field} : '{default}')"
+        )
+    };
+    let (period, least) = (given("period", "30s"), given("minPeriod", "0s"));
+    json!([
+        rule(
+            &format!("{period} >= duration('1s')"),
+            "period is shorter than 1s",
+        ),
+        rule(
+            &format!("{least} <= {period}"),
+            "minPeriod is longer than period, which is 30s unless it is set",
+        ),
+    ])
+}
+
 /// Ranges of addresses of both families.
 pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
     let rule = rule(

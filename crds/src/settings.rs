@@ -217,16 +217,7 @@ pub struct ConntrackSpec {
 /// How often the kernel is compared with the plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    schema::rule(
-        "duration(has(self.period) ? self.period : '30s') >= duration('1s')",
-        "period is shorter than 1s",
-    ),
-    schema::rule(
-        "duration(has(self.minPeriod) ? self.minPeriod : '0s') <= duration(has(self.period) ? self.period : '30s')",
-        "minPeriod is longer than period, which is 30s unless it is set",
-    ),
-]))]
+#[schemars(extend("x-kubernetes-validations" = schema::sync_rules()))]
 pub struct SyncSpec {
     /// A full comparison, also when nothing changed, from `1s`. Default: `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
