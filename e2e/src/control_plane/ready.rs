@@ -1,5 +1,6 @@
 //! When a part of the control plane serves: asked of the part itself, over the network.
 
+use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -24,8 +25,8 @@ impl ControlPlane {
 
     pub(super) fn wait_serving(&mut self, part: Part) -> Result<()> {
         let waits = self.waits;
-        let mut last = String::new();
-        let answer = waits.until(
+        let last = RefCell::new(String::new());
+        waits.until(
             &format!("{} to serve", part.name()),
             START,
             ASK_AGAIN,
@@ -38,20 +39,13 @@ impl ControlPlane {
                 match self.ask(part) {
                     Ok(()) => Ok(Some(())),
                     Err(error) => {
-                        last = format!("{error:#}");
+                        last.replace(format!("{error:#}"));
                         Ok(None)
                     }
                 }
             },
-            || "see below".to_owned(),
-        );
-        answer.map_err(|error| {
-            if last.is_empty() {
-                error
-            } else {
-                error.context(last)
-            }
-        })
+            || last.take(),
+        )
     }
 
     fn ask(&self, part: Part) -> Result<()> {

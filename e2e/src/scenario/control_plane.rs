@@ -20,7 +20,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const NODES: u8 = 2;
 /// From a pod's creation until its address is in a slice, on hardware; seen: below a second.
 const SLICE: Duration = Duration::from_secs(20);
-const POD_ROOM: u32 = 50;
+const POD_ROOM: u32 = 200;
+/// Pods of the Deployment below.
+const CROWD: usize = 300;
 
 const SERVICE: &str = "
 apiVersion: v1
@@ -30,6 +32,19 @@ spec:
   ipFamilyPolicy: RequireDualStack
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: 8080}]
+";
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: crowd}
+spec:
+  replicas: 300
+  selector: {matchLabels: {app: crowd}}
+  template:
+    metadata: {labels: {app: crowd}}
+    spec:
+      containers: [{name: crowd, image: none}]
 ";
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
@@ -72,6 +87,10 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     checks.check(
         "a deleted pod terminates, serves until it ends, and leaves",
         leaving(stage, &plane, &kubelet, count),
+    );
+    checks.check(
+        "many pods start while every program is killed and started",
+        crowd(stage, &mut plane, &kubelet, count - 1),
     );
     plane.check_running()
 }
@@ -146,6 +165,21 @@ fn leaving(stage: &Stage, plane: &ControlPlane, kubelet: &Kubelet, count: usize)
         || format!("the slices hold {:?}", endpoints(plane)),
     )?;
     slices_hold_pods(stage, plane, kubelet, count - 1)
+}
+
+/// Kubernetes' controllers make pods of a Deployment, the kubelet lets them run, and neither loses
+/// one while their servers come and go.
+fn crowd(stage: &Stage, plane: &mut ControlPlane, kubelet: &Kubelet, others: usize) -> Result<()> {
+    plane.apply(DEPLOYMENT)?;
+    for part in [Part::ApiServer, Part::Etcd, Part::ControllerManager] {
+        plane.restart(part)?;
+        plane.wait_ready()?;
+    }
+    kubelet
+        .wait_running(stage.waits, others + CROWD, SLICE * 3)
+        .map_err(|error| plane.with_logs(&error))?;
+    plane.kubectl(&["scale", "deployment", "crowd", "--replicas=0"])?;
+    kubelet.wait_running(stage.waits, others, SLICE * 3)
 }
 
 #[derive(Debug)]
