@@ -301,9 +301,13 @@ impl Follower {
     }
 }
 
-/// What a server says that cannot, or is not allowed to, stream existing objects.
+/// What a server says that does not stream existing objects: 422 when it is not allowed to, 500
+/// when its store is too old (etcd before 3.5). Reading pages instead is never wrong, so every
+/// refusal counts that would not meet a list as well.
 fn refuses_streams(problem: &Problem) -> bool {
-    matches!(problem.status(), Some(400 | 415 | 422))
+    problem
+        .status()
+        .is_some_and(|code| !matches!(code, 401 | 403 | 404 | 410 | 429 | 503))
 }
 
 /// An error within a stream. Whatever it is (a version that is too old, most often), a fresh list

@@ -99,23 +99,26 @@ async fn a_streamed_list_goes_on_with_the_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_without_streamed_lists_is_read_page_by_page() {
-    let refusal =
+    let not_allowed =
         "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-    let server = Server::default().answers(
-        "nodes",
-        [
-            Reply::Refusal(422, refusal),
-            page(&[node("a", "3", "z1")], "7", "more"),
-            page(&[node("b", "4", "z2")], "7", ""),
-            Reply::Stays(vec![event("ADDED", &node("c", "8", "z1"))]),
-        ],
-    );
-    let mut nodes = Nodes::of(&server);
-    assert_eq!(nodes.next().await, "all: a/z1 b/z2");
-    assert_eq!(nodes.next().await, "c/z1");
-    let asked = server.asked("nodes");
-    assert!(asked[2].contains("continue=more"), "{asked:?}");
-    assert!(asked[3].contains("resourceVersion=7"), "{asked:?}");
+    let too_old = "the required storage feature RequestWatchProgress is disabled";
+    for (code, refusal) in [(422, not_allowed), (500, too_old)] {
+        let server = Server::default().answers(
+            "nodes",
+            [
+                Reply::Refusal(code, refusal),
+                page(&[node("a", "3", "z1")], "7", "more"),
+                page(&[node("b", "4", "z2")], "7", ""),
+                Reply::Stays(vec![event("ADDED", &node("c", "8", "z1"))]),
+            ],
+        );
+        let mut nodes = Nodes::of(&server);
+        assert_eq!(nodes.next().await, "all: a/z1 b/z2");
+        assert_eq!(nodes.next().await, "c/z1");
+        let asked = server.asked("nodes");
+        assert!(asked[2].contains("continue=more"), "{asked:?}");
+        assert!(asked[3].contains("resourceVersion=7"), "{asked:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
