@@ -41,7 +41,7 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::FAILURES), inner(length(max = limit::SENTENCE)))]
     pub failures: Vec<String>,
-    /// How many operations failed in all.
+    /// How many operations failed in all; absent when none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_operations: Option<i64>,

@@ -223,7 +223,8 @@ fn failure(call: &Call, error: &kube::Error) -> Failure {
         404 if about_status => FailureClass::NoSuchObject,
         404 => FailureClass::NoSuchKind,
         400 | 409 | 413 | 422 => FailureClass::Refused,
-        429 | 500.. => FailureClass::Unreachable,
+        429 | 503 | 504 => FailureClass::Unreachable,
+        500.. => FailureClass::Trouble,
         _ => FailureClass::Other,
     };
     let text = super::content::shortened(&format!("{code}: {message}"), SHOWN);

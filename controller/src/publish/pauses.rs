@@ -7,6 +7,9 @@ use std::time::Duration;
 use super::budget::back_off;
 use super::write::{FailureClass, Kind, Target};
 
+/// The longest pause of everything: asking whether the server is back costs little.
+const LONGEST_AWAY: Duration = Duration::from_secs(30);
+
 /// What waits.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
@@ -28,11 +31,12 @@ struct Pause {
 
 impl Pause {
     /// One more failure; calls that were under way together count as one.
-    fn fail(&mut self, now: Duration) {
+    fn fail(&mut self, now: Duration, longest: Duration) -> Duration {
         if now >= self.until {
             self.failures += 1;
-            self.until = now + back_off(self.failures);
+            self.until = now + back_off(self.failures).min(longest);
         }
+        self.until
     }
 }
 
@@ -65,31 +69,36 @@ impl Pauses {
         now: Duration,
     ) -> (Duration, bool) {
         let again = match class {
-            FailureClass::Unreachable => {
-                self.all.fail(now);
-                self.all.until
-            }
+            FailureClass::Unreachable => self.all.fail(now, LONGEST_AWAY),
             FailureClass::NoSuchKind | FailureClass::Forbidden => {
                 let pause = self.kinds.entry(kind).or_default();
-                pause.fail(now);
-                pause.until
+                pause.fail(now, Duration::MAX)
+            }
+            FailureClass::Trouble => {
+                let alone = self.fail_alone(target, now);
+                alone.max(self.all.fail(now, LONGEST_AWAY))
             }
             FailureClass::NoSuchObject | FailureClass::Refused | FailureClass::Other => {
-                let failures = self.things.entry(target.clone()).or_default();
-                *failures += 1;
-                now + back_off(*failures)
+                self.fail_alone(target, now)
             }
         };
         (again, self.say(kind, target, class))
+    }
+
+    fn fail_alone(&mut self, target: &Target, now: Duration) -> Duration {
+        let failures = self.things.entry(target.clone()).or_default();
+        *failures += 1;
+        now + back_off(*failures)
     }
 
     /// Whether a failure is to be said.
     fn say(&mut self, kind: Kind, target: &Target, class: FailureClass) -> bool {
         let alone = match class {
             FailureClass::Unreachable | FailureClass::NoSuchKind | FailureClass::Forbidden => None,
-            FailureClass::NoSuchObject | FailureClass::Refused | FailureClass::Other => {
-                Some(target.clone())
-            }
+            FailureClass::Trouble
+            | FailureClass::NoSuchObject
+            | FailureClass::Refused
+            | FailureClass::Other => Some(target.clone()),
         };
         let alike =
             |said: &&(Kind, FailureClass, Option<Target>)| (said.0, said.1) == (kind, class);

@@ -227,7 +227,9 @@ pub fn status(
         operations: acked.map(|acked| number(acked.operations)),
         drift: delivery.and_then(|delivery| delivery.drifted).map(number),
         failures: acked.map_or_else(Vec::new, |acked| sentences(&acked.failures)),
-        failed_operations: acked.map(|acked| number(acked.failed_operations)),
+        failed_operations: acked
+            .map(|acked| number(acked.failed_operations))
+            .filter(|failed| *failed > 0),
         undecodable: acked.map_or_else(Vec::new, |acked| sentences(&acked.undecodable)),
         agent_version: delivery.map(|delivery| shortened(&delivery.agent_version, 64)),
         heartbeat_time: Some(moment(now)),

@@ -148,6 +148,8 @@ pub(super) struct Failure {
 pub(super) enum FailureClass {
     /// No call will succeed now.
     Unreachable,
+    /// The server has trouble, with this object or with all.
+    Trouble,
     /// The server does not know the kind.
     NoSuchKind,
     /// We may not do this to any object of the kind.
@@ -167,6 +169,7 @@ impl FailureClass {
             Self::Unreachable => {
                 "is the API server up, and its address right? Nodes do not need these objects"
             }
+            Self::Trouble => "what do the logs of the API server and of its store say?",
             Self::NoSuchKind => {
                 "are the definitions installed? `kubectl apply -f charts/portolan/crds`"
             }

@@ -235,12 +235,17 @@ impl Desk {
                 failure.class.next_step()
             );
         }
-        self.unwritten(call, failure.class);
+        self.unwritten(call);
+        if failure.class == FailureClass::NoSuchObject {
+            self.plan_vanished(&call.name);
+            let plan = Target::Plan(call.name.as_str().into());
+            self.queue.push(plan, Class::Urgent, again);
+        }
         // What was decided on for a kind that waits would only fail too.
         let waiting = std::mem::take(&mut self.outbox);
         for other in waiting {
             if now.elapsed < self.pauses.until(other.kind) {
-                self.unwritten(&other, failure.class);
+                self.unwritten(&other);
                 self.queue.push(other.target, Class::Plan, again);
             } else {
                 self.outbox.push_back(other);
@@ -250,10 +255,10 @@ impl Desk {
     }
 
     /// Forgets what a call was to lead to.
-    fn unwritten(&mut self, call: &Call, class: FailureClass) {
+    fn unwritten(&mut self, call: &Call) {
         match &call.act {
             Act::ApplyPlan(_) => self.plan_not_written(&call.name),
-            Act::ApplyStatus(_) => self.status_not_written(&call.name, class),
+            Act::ApplyStatus(_) => self.status_not_written(&call.name),
             Act::ApplySlice(_) => self.slice_not_written(&call.target, &call.name),
             Act::ApplyConfigStatus(_) => self.config.status_not_written(),
             Act::Delete => self.not_deleted(call),

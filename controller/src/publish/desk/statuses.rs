@@ -12,7 +12,7 @@ use crate::board::Delivery;
 use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
 use crate::publish::queue::Class;
 use crate::publish::status::{Previous, judge, status};
-use crate::publish::write::{Act, FailureClass, Kind, Target};
+use crate::publish::write::{Act, Kind, Target};
 
 /// How long an agent may take to answer for the first time, and to come back.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -207,12 +207,9 @@ impl Desk {
         self.look(Target::Status(name), Class::Background, now);
     }
 
-    pub(super) fn status_not_written(&mut self, node: &str, class: FailureClass) {
+    pub(super) fn status_not_written(&mut self, node: &str) {
         if let Some(record) = self.plans.get_mut(node) {
             record.status.pending = None;
-        }
-        if class == FailureClass::NoSuchObject {
-            self.plan_vanished(node);
         }
     }
 }

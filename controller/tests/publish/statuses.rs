@@ -1,0 +1,153 @@
+//! Statuses of plans as people read them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_controller::board::{Acked, Delivery};
+use portolan_controller::publish::{Previous, status};
+use portolan_crds::ProxyPlanStatus;
+use portolan_plan::PlanHash;
+
+use crate::world::at;
+
+fn delivery(acked: Acked) -> Delivery {
+    Delivery {
+        agent_version: "0.1.0".into(),
+        connected: true,
+        since: at(0),
+        acked: Some((at(1), Arc::new(acked))),
+        drifted: Some(0),
+    }
+}
+
+fn applied() -> Acked {
+    Acked {
+        applied: Some(PlanHash(0xabc)),
+        received: PlanHash(0xabc),
+        lag: Duration::from_millis(41),
+        operations: 12,
+        ..Acked::default()
+    }
+}
+
+/// Type, status and reason of each condition, and since when.
+fn conditions(status: &ProxyPlanStatus) -> Vec<String> {
+    let since = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| {
+        let time = std::time::SystemTime::from(time.0);
+        time.duration_since(at(0)).unwrap().as_secs()
+    };
+    let text = status.conditions.iter().map(|c| {
+        let since = since(&c.last_transition_time);
+        format!("{} {} {} {since}", c.type_, c.status, c.reason)
+    });
+    text.collect()
+}
+
+#[test]
+fn a_node_that_has_what_it_was_sent_is_healthy() {
+    let status = status(Some(&delivery(applied())), at(2), &Previous::default());
+    insta::assert_yaml_snapshot!(status);
+}
+
+#[test]
+fn what_fails_is_told_with_what_to_look_at() {
+    let failing = Acked {
+        applied: Some(PlanHash(1)),
+        failures: vec!["add real server 10.244.1.1:80: no such service".into()],
+        failed_operations: 17,
+        ..applied()
+    };
+    let status = status(Some(&delivery(failing)), at(2), &Previous::default());
+    insta::assert_yaml_snapshot!(status);
+}
+
+#[test]
+fn each_state_of_an_agent_has_its_reason() {
+    let previous = Previous::default();
+    let told = |delivery: Option<&Delivery>| conditions(&status(delivery, at(5), &previous));
+    let of = |acked| told(Some(&delivery(acked)));
+    assert_eq!(
+        told(None),
+        [
+            "Applied Unknown NoAgent 5",
+            "Drifted Unknown NoAgent 5",
+            "Healthy Unknown NoAgent 5"
+        ]
+    );
+    let gone = Delivery {
+        connected: false,
+        ..delivery(applied())
+    };
+    assert_eq!(
+        told(Some(&gone)),
+        [
+            "Applied Unknown AgentGone 5",
+            "Drifted Unknown AgentGone 5",
+            "Healthy Unknown AgentGone 5"
+        ]
+    );
+    let silent = Delivery {
+        acked: None,
+        drifted: None,
+        ..delivery(applied())
+    };
+    assert_eq!(told(Some(&silent))[0], "Applied Unknown NotAnswered 5");
+    let unreadable = Acked {
+        undecodable: vec!["head/shop/cart".into()],
+        ..applied()
+    };
+    assert_eq!(of(unreadable)[0], "Applied False EntriesUnreadable 5");
+    let differs = Acked {
+        applied: None,
+        ..applied()
+    };
+    assert_eq!(of(differs)[2], "Healthy False NotInKernel 5");
+    let drifted = Delivery {
+        drifted: Some(3),
+        ..delivery(applied())
+    };
+    assert_eq!(
+        told(Some(&drifted)),
+        [
+            "Applied True Applied 5",
+            "Drifted True ChangedByOthers 5",
+            "Healthy True Healthy 5"
+        ]
+    );
+}
+
+#[test]
+fn the_time_of_a_condition_moves_only_when_it_changes() {
+    let good = delivery(applied());
+    let first = status(Some(&good), at(10), &Previous::default());
+    let again = status(Some(&good), at(400), &Previous::read(&first));
+    assert_eq!(first.conditions, again.conditions);
+    assert_ne!(first.heartbeat_time, again.heartbeat_time);
+    let failing = Acked {
+        failed_operations: 1,
+        ..applied()
+    };
+    let bad = status(Some(&delivery(failing)), at(500), &Previous::read(&again));
+    assert_eq!(
+        conditions(&bad),
+        [
+            "Applied False OperationsFailed 500",
+            "Drifted False InPlace 10",
+            "Healthy False OperationsFailed 500"
+        ]
+    );
+}
+
+#[test]
+fn lag_is_written_as_people_read_it() {
+    let lag = |milliseconds| {
+        let acked = Acked {
+            lag: Duration::from_millis(milliseconds),
+            ..applied()
+        };
+        let status = status(Some(&delivery(acked)), at(2), &Previous::default());
+        status.lag.unwrap()
+    };
+    let texts = [0, 41, 999, 1_005, 59_990, 61_000].map(lag);
+    assert_eq!(texts, ["0ms", "41ms", "999ms", "1.00s", "59.99s", "1m1s"]);
+}

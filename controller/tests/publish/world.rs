@@ -1,0 +1,155 @@
+//! A controller's publisher, an API server, and what happens around them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use portolan_controller::board::{Acked, Board};
+use portolan_controller::known::Shared;
+use portolan_controller::object::ObjectId;
+use portolan_controller::publish::{Notes, Publisher};
+use portolan_plan::PlanHash;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::cluster::{take_in, take_out};
+use crate::server::Server;
+
+/// So many seconds after the beginning, on the wall.
+pub(crate) fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
+}
+
+thread_local! {
+    /// When the wall showed the beginning; each test has a thread of its own.
+    static BEGINNING: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// What the wall shows: it goes with the paused clock.
+pub(crate) fn wall() -> SystemTime {
+    let now = Instant::now();
+    let beginning = BEGINNING.get().unwrap_or(now);
+    BEGINNING.set(Some(beginning));
+    at(0) + (now - beginning)
+}
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) shared: Shared,
+    pub(crate) board: Arc<Board>,
+    pub(crate) notes: Notes,
+    task: JoinHandle<()>,
+}
+
+impl World {
+    /// A publisher of an empty cluster that was told nothing.
+    pub(crate) fn new() -> Self {
+        Self::with(Server::new(), Shared::default())
+    }
+
+    fn with(server: Server, shared: Shared) -> Self {
+        wall();
+        let board = Arc::new(Board::default());
+        let (publisher, notes) =
+            Publisher::with_clock(server.client(), shared.clone(), board.clone(), wall);
+        let task = tokio::spawn(publisher.run(std::future::pending()));
+        Self {
+            server,
+            shared,
+            board,
+            notes,
+            task,
+        }
+    }
+
+    /// A publisher that has written everything about a cluster once.
+    pub(crate) async fn of(yaml: &str) -> Self {
+        let world = Self::new();
+        world.change(yaml);
+        world.pass(20).await;
+        world
+    }
+
+    /// Objects appear or change.
+    pub(crate) fn change(&self, yaml: &str) {
+        let update = take_in(&self.shared, yaml);
+        self.notes.changed(&update);
+    }
+
+    /// Objects go.
+    pub(crate) fn remove(&self, ids: impl IntoIterator<Item = ObjectId>) {
+        let update = take_out(&self.shared, ids);
+        self.notes.changed(&update);
+    }
+
+    /// The program ends and another one reads the same cluster.
+    pub(crate) async fn restart(self) -> Self {
+        self.task.abort();
+        drop(self.task.await);
+        let known = std::mem::take(&mut *self.shared.write());
+        let shared = Shared::default();
+        *shared.write() = known;
+        let world = Self::with(self.server, shared);
+        let known = world.shared.read();
+        let update = portolan_planner::Update {
+            services: known
+                .planner
+                .services()
+                .iter()
+                .map(|(id, planned)| (id.clone(), Some(planned.clone())))
+                .collect(),
+            nodes: known
+                .planner
+                .nodes()
+                .iter()
+                .map(|(name, node)| (name.clone(), Some(node.clone())))
+                .collect(),
+            ..portolan_planner::Update::default()
+        };
+        drop(known);
+        world.notes.changed(&update);
+        world
+    }
+
+    /// Seconds pass; what is due in them is done.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        assert!(!self.task.is_finished(), "the publisher ended");
+    }
+
+    /// The agent of a node connects, and has what it was sent.
+    pub(crate) fn agent(&self, node: &str) -> SystemTime {
+        let now = wall();
+        self.board.connected(node, "0.1.0", now);
+        self.board.acked(node, applied(), now);
+        now
+    }
+
+    /// A plan in the store.
+    pub(crate) fn plan(&self, node: &str) -> Value {
+        self.server.get("proxyplans", node).unwrap()
+    }
+
+    /// Conditions of a plan in the store, as `Applied=True`.
+    pub(crate) fn conditions(&self, node: &str) -> Vec<String> {
+        let plan = self.plan(node);
+        let conditions = plan["status"]["conditions"].as_array();
+        let conditions = conditions.into_iter().flatten();
+        let text = conditions.map(|c| {
+            let word = |field: &str| c[field].as_str().unwrap().to_owned();
+            format!("{}={}", word("type"), word("status"))
+        });
+        text.collect()
+    }
+}
+
+/// An answer of an agent that has what it was sent.
+pub(crate) fn applied() -> Acked {
+    Acked {
+        applied: Some(PlanHash(1)),
+        received: PlanHash(1),
+        lag: Duration::from_millis(3),
+        ..Acked::default()
+    }
+}
