@@ -26,8 +26,17 @@ use crate::store::Store;
 use journal::Journal;
 use plans_dir::PlansDir;
 
-/// Told of every update after it was published.
-pub type Listener = Box<dyn Fn(&Update) + Send>;
+/// What a listener is told.
+#[derive(Debug, Clone, Copy)]
+pub enum News<'a> {
+    /// Something was planned. The first time even if it is nothing: then all is planned once.
+    Planned(&'a Update),
+    /// An object cannot be read, or can be read again.
+    Readable(&'a ObjectId),
+}
+
+/// Told of news once they can be seen in what is known.
+pub type Listener = Box<dyn Fn(News<'_>) + Send>;
 
 /// Plans what a source says and publishes the plans.
 pub struct Engine {
@@ -60,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Tells somebody of every update.
+    /// Tells somebody of all news.
     #[must_use]
     pub fn telling(mut self, listener: Listener) -> Self {
         self.listener = Some(listener);
@@ -94,10 +103,14 @@ impl Engine {
         self.journal.end();
     }
 
-    fn publish(&mut self, update: Update) {
+    fn tell(&self, news: News<'_>) {
         if let Some(listener) = &self.listener {
-            listener(&update);
+            listener(news);
         }
+    }
+
+    fn publish(&mut self, update: Update) {
+        self.tell(News::Planned(&update));
         self.store.publish(update);
         self.published = true;
         if let Some(plans_dir) = &mut self.plans_dir

@@ -19,8 +19,9 @@ use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::api_server::ApiServer;
 use crate::board::Board;
 use crate::config::{Config, Source};
-use crate::engine::{ClusterSource, Engine, ManifestSource};
+use crate::engine::{ClusterSource, Engine, ManifestSource, News};
 use crate::known::Shared;
+use crate::publish::Publisher;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
 use crate::watch::{self, Watches};
@@ -136,9 +137,9 @@ async fn follow(config: Config) -> anyhow::Result<()> {
         "started"
     );
     let store = Arc::new(Store::default());
-    let following = Following::start(feed, config.plans_dir, &store);
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let board = Arc::new(Board::default());
+    let following = Following::start(feed, config.plans_dir, &store, &board);
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let served = serve(listener, store, board, async { drop(ended.await) });
     let signalled = async {
         let signal = tokio::select! {
@@ -172,39 +173,60 @@ enum Feed {
 struct Following {
     engine: JoinHandle<()>,
     /// Dropping either ends the engine.
-    _watches: Option<Watches>,
-    _stop: SyncSender<()>,
+    watches: Option<Watches>,
+    stop: SyncSender<()>,
+    /// Writes objects; without a cluster there is nobody to write to.
+    publisher: Option<JoinHandle<()>>,
 }
 
 impl Following {
-    fn start(feed: Feed, plans_dir: Option<PathBuf>, store: &Arc<Store>) -> Self {
+    fn start(
+        feed: Feed,
+        plans_dir: Option<PathBuf>,
+        store: &Arc<Store>,
+        board: &Arc<Board>,
+    ) -> Self {
         let known = Shared::default();
-        let engine = Engine::new(known, store.clone(), plans_dir);
+        let engine = Engine::new(known.clone(), store.clone(), plans_dir);
         let (stop, stopped) = std::sync::mpsc::sync_channel(1);
-        let (engine, watches) = match feed {
+        match feed {
             Feed::Manifests(path) => {
                 let source = ManifestSource::new(engine, path);
-                (spawn_blocking(move || source.follow(&stopped)), None)
+                Self {
+                    engine: spawn_blocking(move || source.follow(&stopped)),
+                    watches: None,
+                    stop,
+                    publisher: None,
+                }
             }
             Feed::Cluster(client) => {
                 let (watches, seen) = watch::start(&client);
+                let (publisher, notes) = Publisher::new(client, known, board.clone());
+                let engine = engine.telling(Box::new(move |news| match news {
+                    News::Planned(update) => notes.changed(update),
+                    News::Readable(id) => notes.read_again(id),
+                }));
                 let source = ClusterSource::new(engine, seen);
-                (spawn_blocking(move || source.follow()), Some(watches))
+                Self {
+                    engine: spawn_blocking(move || source.follow()),
+                    watches: Some(watches),
+                    stop,
+                    publisher: Some(tokio::spawn(publisher.run(std::future::pending()))),
+                }
             }
-        };
-        Self {
-            engine,
-            _watches: watches,
-            _stop: stop,
         }
     }
 
     async fn end(self) -> anyhow::Result<()> {
         let Self {
             engine,
-            _watches: watches,
-            _stop: stop,
+            watches,
+            stop,
+            publisher,
         } = self;
+        if let Some(publisher) = publisher {
+            publisher.abort();
+        }
         drop((watches, stop));
         engine.await.context("end the engine")
     }

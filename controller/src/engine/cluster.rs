@@ -10,7 +10,7 @@ use portolan_planner::model::{ClusterModel, Event, ObjectChange, ProxyConfig};
 use tokio::sync::mpsc::Receiver;
 use tracing::{error, info};
 
-use super::{Engine, Journal, Names};
+use super::{Engine, Journal, Names, News};
 use crate::known::Known;
 use crate::object::{Found, ObjectId};
 use crate::watch::{Kind, Seen};
@@ -83,6 +83,7 @@ impl ClusterSource {
     fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String) {
         let mut events = Vec::with_capacity(batch.len());
         let mut names = Names::default();
+        let mut readable = Vec::new();
         self.journal.begin();
         let mut known = self.engine.known.write();
         for seen in batch {
@@ -94,19 +95,23 @@ impl ClusterSource {
                 } => {
                     names.add(|| format!("all {} of {}", objects.len(), kind.resource()));
                     self.journal.note_all(kind, &objects, &unreadable);
+                    readable.extend(unreadable.iter().map(|(id, _)| id.clone()));
                     events.push(replace(&mut known, kind, objects, unreadable));
                 }
                 Seen::Present(found) => {
                     let id = found.id();
                     names.add(|| id.to_string());
                     self.journal.note_read(&id, &found);
-                    known.left_out.remove(&id);
+                    if known.left_out.remove(&id).is_some() {
+                        readable.push(id);
+                    }
                     events.push(found.into_event());
                 }
                 Seen::Unreadable(id, problem) => {
                     names.add(|| format!("{id} (unreadable)"));
                     self.journal.note_unreadable(&id, &problem);
-                    known.left_out.insert(id, problem);
+                    known.left_out.insert(id.clone(), problem);
+                    readable.push(id);
                 }
                 Seen::Gone(id) => {
                     names.add(|| format!("{id} (gone)"));
@@ -117,6 +122,10 @@ impl ClusterSource {
             }
         }
         self.journal.end();
+        drop(known);
+        for id in &readable {
+            self.engine.tell(News::Readable(id));
+        }
         (events, names.in_words())
     }
 

@@ -19,8 +19,6 @@ struct Line {
     id: String,
     stage: String,
     verb: String,
-    #[serde(rename = "requestURI")]
-    uri: String,
     object_ref: Option<ObjectRef>,
     response_status: Option<Response>,
 }
@@ -70,36 +68,38 @@ impl Audit {
         most
     }
 
-    /// How many requests were answered, by verb and resource (`patch proxyplans/status`).
-    pub(super) fn requests(&self) -> BTreeMap<String, usize> {
+    /// How many requests were granted, by verb and resource (`patch proxyplans/status`).
+    pub(super) fn granted(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        let done = self
-            .lines
-            .iter()
-            .filter(|line| line.stage == "ResponseComplete");
-        for line in done {
-            let Some(object) = &line.object_ref else {
-                continue;
-            };
-            let name = match &object.subresource {
-                None => format!("{} {}", line.verb, object.resource),
-                Some(sub) => format!("{} {}/{sub}", line.verb, object.resource),
-            };
+        for (name, _) in self.answered().filter(|(_, code)| *code < 400) {
             *counts.entry(name).or_default() += 1;
         }
         counts
     }
 
-    /// Requests that the access rules forbade.
-    pub(super) fn forbidden(&self) -> Vec<&str> {
-        let forbidden = |line: &&Line| {
-            let code = line.response_status.as_ref().and_then(|status| status.code);
-            code == Some(403)
-        };
-        self.lines
-            .iter()
-            .filter(forbidden)
-            .map(|line| line.uri.as_str())
+    /// Kinds of requests that the access rules forbade and never granted. A server that has just
+    /// started forbids everything for a moment, because it does not know its rules yet.
+    pub(super) fn forbidden(&self) -> BTreeSet<String> {
+        let granted = self.granted();
+        let forbidden = self.answered().filter(|(_, code)| *code == 403);
+        forbidden
+            .map(|(name, _)| name)
+            .filter(|name| !granted.contains_key(name))
             .collect()
+    }
+
+    /// What was asked, and the status of the answer.
+    fn answered(&self) -> impl Iterator<Item = (String, u16)> {
+        self.lines.iter().filter_map(|line| {
+            // Of a watch that is still open there is no other line.
+            let begun = matches!(line.stage.as_str(), "ResponseStarted" | "ResponseComplete");
+            let code = line.response_status.as_ref()?.code.filter(|_| begun)?;
+            let object = line.object_ref.as_ref()?;
+            let name = match &object.subresource {
+                None => format!("{} {}", line.verb, object.resource),
+                Some(sub) => format!("{} {}/{sub}", line.verb, object.resource),
+            };
+            Some((name, code))
+        })
     }
 }

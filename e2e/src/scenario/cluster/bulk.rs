@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, Resource};
 use serde::Serialize;
@@ -70,13 +70,5 @@ impl Bulk {
     /// Does something with the client.
     pub(super) fn run<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T>) -> Result<T> {
         self.runtime.block_on(work(self.client.clone()))
-    }
-}
-
-/// A name.
-pub(super) fn named(name: String) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name),
-        ..ObjectMeta::default()
     }
 }

@@ -89,8 +89,7 @@ impl On<'_, '_> {
         self.rig.plane.resume(Part::ApiServer)?;
         self.rig.plane.apply(&pods("late", 1))?;
         self.equal("after the API server stalled");
-        let forbidden = self.rig.audit()?;
-        let forbidden = forbidden.forbidden();
+        let forbidden = self.rig.audit()?.forbidden();
         self.check(
             "the controller asks for nothing that its access rules do not give",
             if forbidden.is_empty() {
