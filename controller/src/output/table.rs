@@ -225,7 +225,10 @@ fn served(list: &ListDocument, address: Option<IpAddr>, room: usize, style: &Sty
     };
     let endpoints: Vec<_> = list.endpoints.iter().filter(of_family).collect();
     if endpoints.is_empty() {
-        return style.yellow("(none: refused)");
+        return style.yellow(match list.policy {
+            Policy::Cluster => "(none: refused)",
+            Policy::Local => "(none on this node: refused)",
+        });
     }
     let mut text = format!("{:>3}  ", endpoints.len());
     for (index, endpoint) in endpoints.iter().enumerate() {

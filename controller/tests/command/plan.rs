@@ -48,7 +48,7 @@ fn yaml_and_json_say_the_same_and_are_read_back() {
     let hash = json.hash.clone();
     assert_eq!(hash.len(), 32);
     let plan = json.into_plan().unwrap();
-    assert_eq!(plan.heads().count(), 3);
+    assert_eq!(plan.heads().count(), 5);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn documents() -> Vec<&'static str> {
 fn the_example_is_read_without_a_problem() {
     let (contents, planner) = plan(CLUSTER);
     assert_eq!(contents.problems, []);
-    assert_eq!((contents.objects.len(), planner.services().len()), (9, 3));
+    assert_eq!((contents.objects.len(), planner.services().len()), (13, 5));
 }
 
 #[test]
