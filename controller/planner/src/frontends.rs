@@ -32,7 +32,7 @@ pub(crate) fn cluster_ip_frontends(
         .cluster_ips
         .iter()
         .copied()
-        .filter(|address| is_usable(*address))
+        .filter(|address| is_usable_address(*address))
     {
         match older_claim(model, proxy_name, service, port, address) {
             None => {
@@ -75,7 +75,7 @@ fn older_claim<'a>(
 
 /// Whether an address can be one of a Service or an endpoint at all: not loopback, link-local,
 /// multicast, broadcast or unspecified (S-29).
-pub fn is_usable(address: IpAddr) -> bool {
+pub fn is_usable_address(address: IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

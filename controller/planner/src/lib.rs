@@ -21,7 +21,7 @@ mod selection;
 mod service;
 mod warning;
 
-pub use frontends::is_usable;
+pub use frontends::is_usable_address;
 pub use hints::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored};
 pub use planned::PlannedService;
 pub use planner::{Planner, Update};

@@ -8,7 +8,7 @@ use portolan_plan::{
 };
 
 use crate::backends::PortEndpoints;
-use crate::frontends::{cluster_ip_frontends, is_proxied, is_usable};
+use crate::frontends::{cluster_ip_frontends, is_proxied, is_usable_address};
 use crate::heads::Heads;
 use crate::model::{AddressType, ClusterModel, Service, ServicePort};
 use crate::selection::{Selection, select};
@@ -160,7 +160,7 @@ fn own_reasons(service: &Service) -> Vec<Reason> {
     let unusable = service
         .cluster_ips
         .iter()
-        .filter(|address| !is_usable(**address));
+        .filter(|address| !is_usable_address(**address));
     let unusable = unusable.map(|address| Reason::UnusableAddress(*address));
     let not_planned = Some(&service.not_planned).filter(|fields| !fields.is_empty());
     let not_planned = not_planned.cloned().map(Reason::NotPlanned);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::discovery::v1 as discovery;
 use portolan_plan::Family;
 use portolan_planner::model::{AddressType, Endpoint, EndpointSlice, SliceId, SlicePort};
-use portolan_planner::{Reason, is_usable};
+use portolan_planner::{Reason, is_usable_address};
 
 use super::field::{FieldError, address, label, name, own_names, port, protocol, value};
 
@@ -202,7 +202,7 @@ fn address_of(text: &str, address_type: AddressType, field: String) -> Result<Ip
         );
         return Err(FieldError::new(field, problem));
     }
-    if !is_usable(address) {
+    if !is_usable_address(address) {
         let problem = format!("{address} is loopback, link-local, multicast or unspecified");
         return Err(FieldError::new(field, problem));
     }
