@@ -10,6 +10,9 @@ use super::write::{FailureClass, Kind, Target};
 /// The longest pause of everything: asking whether the server is back costs little.
 const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
+/// The longest pause of one kind: somebody may just have installed it.
+const LONGEST_MISSING: Duration = Duration::from_secs(60);
+
 /// What waits.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
@@ -72,7 +75,7 @@ impl Pauses {
             FailureClass::Unreachable => self.all.fail(now, LONGEST_AWAY),
             FailureClass::NoSuchKind | FailureClass::Forbidden => {
                 let pause = self.kinds.entry(kind).or_default();
-                pause.fail(now, Duration::MAX)
+                pause.fail(now, LONGEST_MISSING)
             }
             FailureClass::Trouble => {
                 let alone = self.fail_alone(target, now);

@@ -1,5 +1,8 @@
 //! What is to be looked at, when, and what goes first. Pure; the time since the start is an
 //! argument.
+//!
+//! Invariant: nothing waits for ever. What is long overdue has a share of its own, however much goes
+//! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,9 +33,15 @@ impl Class {
     }
 }
 
+/// How long something waits behind others before it is overdue.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// One in so many turns belongs to what is overdue.
+const SHARE: u32 = 4;
+
 /// Things to look at, each once.
 #[derive(Debug)]
 pub struct Queue<T> {
+    turn: u32,
     known: BTreeMap<T, (Class, Duration)>,
     due: [BTreeSet<(Duration, T)>; Class::COUNT],
 }
@@ -40,6 +49,7 @@ pub struct Queue<T> {
 impl<T: Ord> Default for Queue<T> {
     fn default() -> Self {
         Self {
+            turn: 0,
             known: BTreeMap::new(),
             due: Default::default(),
         }
@@ -61,11 +71,17 @@ impl<T: Ord + Clone> Queue<T> {
 
     /// Takes what is due and goes first.
     pub fn take(&mut self, now: Duration) -> Option<(T, Class)> {
-        let firsts = self.due.iter_mut().filter_map(|class| {
-            let (due, _) = class.first()?;
-            (*due <= now).then_some(class)
-        });
-        let (_, thing) = firsts.into_iter().next()?.pop_first()?;
+        self.turn = self.turn.wrapping_add(1);
+        let firsts = self.due.iter().map(BTreeSet::first).enumerate();
+        let firsts = firsts.filter_map(|(place, first)| Some((place, first?.0)));
+        let due: Vec<_> = firsts.filter(|(_, due)| *due <= now).collect();
+        let overdue = due.iter().filter(|(_, due)| *due + PATIENCE <= now);
+        let overdue = overdue.min_by_key(|(_, due)| *due);
+        let (place, _) = match overdue {
+            Some(overdue) if self.turn.is_multiple_of(SHARE) => overdue,
+            _ => due.first()?,
+        };
+        let (_, thing) = self.due[*place].pop_first()?;
         let (class, _) = self.known.remove(&thing)?;
         Some((thing, class))
     }
@@ -108,6 +124,21 @@ mod tests {
         }
         assert_eq!(taken, ["older plan", "plan", "figures"]);
         assert_eq!(queue.next_due(), Some(at(9)));
+    }
+
+    #[test]
+    fn what_is_long_overdue_has_a_quarter_of_the_turns() {
+        let mut queue = Queue::default();
+        for number in 0..100 {
+            queue.push(number, Class::Urgent, at(100));
+            queue.push(1000 + number, Class::Background, at(1));
+        }
+        let taken: Vec<_> = (0..40).filter_map(|_| queue.take(at(100))).collect();
+        let background = taken
+            .iter()
+            .filter(|(_, class)| *class == Class::Background);
+        assert_eq!((taken.len(), background.count()), (40, 10));
+        assert_eq!(taken[0].1, Class::Urgent);
     }
 
     #[test]

@@ -89,6 +89,23 @@ async fn all_definitions_may_come_after_the_controller() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_definition_that_is_deleted_and_installed_again_has_all_its_objects_soon() {
+    let world = World::of(&shop()).await;
+    world.pass(60).await;
+    for name in world.server.names("proxyplans") {
+        world
+            .server
+            .edit("proxyplans", &name, |object| *object = json!(null));
+    }
+    world.server.missing("proxyplans", true);
+    world.change(&slice("local", &["10.244.1.77 node-a"]));
+    world.pass(60).await;
+    world.server.missing("proxyplans", false);
+    world.pass(70).await;
+    assert_eq!(world.server.names("proxyplans").len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plan_that_somebody_deletes_is_written_again_with_its_next_status() {
     let world = World::of(&shop()).await;
     world.agent("node-a");

@@ -64,6 +64,7 @@ pub(super) struct Desk {
     /// Calls that were decided on; they wait for the pace only.
     outbox: VecDeque<Call>,
     pace: Pace,
+    /// What the ProxyConfig says about publishing.
     per_second: u32,
     sharing: SharedSlices,
     /// Whether shared slices are written at present; `None` before that is decided.
@@ -79,10 +80,12 @@ pub(super) struct Desk {
     config: ConfigRecord,
     revision: SettingsRevision,
     figures: Figures,
-    /// Since when `figures` are of the past; and when they were counted.
+    /// Whether something changed since they were counted.
     figures_stale: bool,
     figures_counted: Option<Duration>,
+    /// When all plans were looked at last because of them.
     swept: Duration,
+    /// Whether there is a complete plan.
     started: bool,
 }
 
@@ -236,10 +239,18 @@ impl Desk {
             );
         }
         self.unwritten(call);
-        if failure.class == FailureClass::NoSuchObject {
-            self.plan_vanished(&call.name);
-            let plan = Target::Plan(call.name.as_str().into());
-            self.queue.push(plan, Class::Urgent, again);
+        match failure.class {
+            FailureClass::NoSuchObject if call.kind == Kind::Plan => {
+                self.plan_vanished(&call.name);
+                let plan = Target::Plan(call.name.as_str().into());
+                self.queue.push(plan, Class::Urgent, again);
+            }
+            // A definition that goes takes all objects with it.
+            FailureClass::NoSuchKind if call.kind != Kind::Config => {
+                let listing = Target::Listing(call.kind);
+                self.queue.push(listing, Class::Urgent, again);
+            }
+            _ => {}
         }
         // What was decided on for a kind that waits would only fail too.
         let waiting = std::mem::take(&mut self.outbox);
