@@ -124,7 +124,7 @@ impl Cluster {
             let (listener, _) = Listen::Unix(socket).open_insecure().await.unwrap();
             // A sender that was dropped ends the wait as well.
             serve(listener, served, Arc::default(), async {
-                drop(ended.await)
+                drop(ended.await);
             })
             .await
             .unwrap();
