@@ -150,9 +150,11 @@ fn find(tool: &Tool, wanted: &Version) -> Option<PathBuf> {
         match ask(&path, tool.version) {
             Some(version) if version.serves_as(wanted) => return Some(path),
             other => say(&format!(
-                "{} in {ASSETS} is {}; {wanted} is needed, so it is not used",
+                "{} in {ASSETS} is {}; {}.{} is needed, so it is not used",
                 tool.name,
-                other.map_or("of no released version".to_owned(), |v| v.to_string())
+                other.map_or("of no released version".to_owned(), |v| v.to_string()),
+                wanted.major,
+                wanted.minor
             )),
         }
     }
