@@ -53,6 +53,8 @@ pub const ALL: &[Scenario] = &[
 pub const CLUSTER: &[Scenario] = &[
     control_plane::SCENARIO,
     cluster::STORES,
+    cluster::OBJECTS,
+    cluster::BAD_INPUT,
     cluster::CHURN,
     cluster::MEMORY,
 ];

@@ -1,12 +1,17 @@
 //! Scenarios of the controller on a real API server.
 
 mod audit;
+mod bad_input;
 mod bulk;
 mod churn;
 mod memory;
+mod objects;
+mod printed;
 mod rig;
 mod stores;
 
+pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
 pub(super) use memory::SCENARIO as MEMORY;
+pub(super) use objects::SCENARIO as OBJECTS;
 pub(super) use stores::SCENARIO as STORES;

@@ -24,8 +24,8 @@ const DEFINITIONS: [&str; 3] = [
     include_str!("../../../../charts/portolan/crds/proxyplans.yaml"),
     include_str!("../../../../charts/portolan/crds/proxyplanslices.yaml"),
 ];
-const ACCESS: &str = include_str!("../../../cluster/access.yaml");
-const AUDIT: &str = include_str!("../../../cluster/audit.yaml");
+const ACCESS: &str = include_str!("../../../api/access.yaml");
+const AUDIT: &str = include_str!("../../../api/audit.yaml");
 /// How long the controller may need to ask of everything once and plan it, on hardware.
 const FIRST_PLAN: Duration = Duration::from_secs(30);
 /// What is asked for: all that a plan is made of.

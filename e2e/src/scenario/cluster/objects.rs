@@ -1,0 +1,186 @@
+//! Our objects as people meet them with kubectl: tables, YAML, explanations, refusals.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::printed;
+use super::rig::{Rig, Size};
+use crate::control_plane::Options;
+use crate::scenario::{Checks, Scenario, Stage};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "objects",
+    shows: "ProxyPlan, ProxyPlanSlice and ProxyConfig with kubectl: printed, explained, refused",
+    run,
+};
+
+/// Until the controller has published a change, on hardware: a plan is written at most every 30 s.
+const PUBLISHED: Duration = Duration::from_secs(60);
+
+/// One pod on each node, so that addresses are the same in every run.
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, labels: {app: web}}
+spec:
+  clusterIP: 10.96.0.80
+  selector: {app: web}
+  trafficDistribution: PreferSameNode
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: near, labels: {app: web}}
+spec:
+  clusterIP: 10.96.0.81
+  selector: {app: web}
+  internalTrafficPolicy: Local
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: web, image: none, ports: [{containerPort: 8080}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-2, labels: {app: web}}
+spec: {nodeName: node-2, containers: [{name: web, image: none, ports: [{containerPort: 8080}]}]}
+";
+
+/// How something printed is made comparable.
+type Normal = fn(&str) -> String;
+
+/// What is printed, how it is made comparable, and the file with the text.
+const PRINTED: [(&[&str], Normal, &str); 7] = [
+    (&["get", "pp"], printed::table, "get-pp.txt"),
+    (
+        &["get", "proxyconfigs"],
+        printed::table,
+        "get-proxyconfigs.txt",
+    ),
+    (
+        &["get", "pp", "node-1", "-o", "yaml"],
+        printed::yaml,
+        "node-1.yaml",
+    ),
+    (
+        &["get", "proxyconfig", "default", "-o", "yaml"],
+        printed::yaml,
+        "default.yaml",
+    ),
+    (
+        &["explain", "proxyplan.spec"],
+        printed::yaml,
+        "explain-spec.txt",
+    ),
+    (
+        &["explain", "proxyplan.status"],
+        printed::yaml,
+        "explain-status.txt",
+    ),
+    (
+        &["explain", "proxyconfig.spec.settings"],
+        printed::yaml,
+        "explain-settings.txt",
+    ),
+];
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let mut rig = Rig::start(
+        stage,
+        Options::default(),
+        &Size {
+            nodes: 2,
+            pods_a_node: 1,
+        },
+    )?;
+    rig.plane.apply(CLUSTER)?;
+    rig.kubelet.wait_running(stage.waits, 2, PUBLISHED)?;
+    rig.start_controller()?;
+    rig.start_agents(2)?;
+    rig.wait_equal(PUBLISHED)?;
+    for (words, normal, file) in PRINTED {
+        let wanted = stage.files.text(&format!("api/printed/{file}"))?;
+        let mut last = None;
+        let same = stage.waits.until(
+            "the text to be as checked in",
+            PUBLISHED,
+            Duration::from_millis(500),
+            || {
+                let compared = printed::compare(&normal(&rig.plane.kubectl(words)?), &wanted);
+                let same = compared.is_ok().then_some(());
+                last = compared.err();
+                Ok(same)
+            },
+            String::new,
+        );
+        let why = || {
+            last.map_or_else(String::new, |error| {
+                format!("api/printed/{file}: {error:#}")
+            })
+        };
+        checks.check(
+            &format!("kubectl {}", words.join(" ")),
+            same.with_context(why),
+        );
+    }
+    checks.check(
+        "the objects of a Node that is deleted go",
+        node_goes(stage, &rig),
+    );
+    refusals(stage, &rig, checks)?;
+    rig.check_running()
+}
+
+fn node_goes(stage: &Stage, rig: &Rig<'_>) -> Result<()> {
+    rig.plane.kubectl(&["delete", "node", "node-2"])?;
+    stage.waits.until(
+        "its ProxyPlan to go",
+        PUBLISHED,
+        Duration::from_millis(200),
+        || {
+            let plans = rig.plane.kubectl(&["get", "pp", "-o", "name"])?;
+            let left: Vec<_> = plans.lines().collect();
+            Ok((left == ["proxyplan.proxy.portolan.dev/node-1"]).then_some(()))
+        },
+        || {
+            format!(
+                "there are {:?}",
+                rig.plane.kubectl(&["get", "pp", "-o", "name"])
+            )
+        },
+    )
+}
+
+/// An object that the API server refuses.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refusal {
+    /// What is wrong with it, for people.
+    what: String,
+    /// The manifest.
+    object: String,
+    /// What the server's sentence holds.
+    says: String,
+}
+
+fn refusals(stage: &Stage, rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
+    let table = stage.files.text("api/refused.yaml")?;
+    let refusals: Vec<Refusal> = serde_saphyr::from_str(&table)?;
+    for Refusal { what, object, says } in &refusals {
+        let words = ["create", "--dry-run=server", "--validate=strict", "-f", "-"];
+        let said = match rig.plane.kubectl_with_input(&words, object) {
+            Ok(_) => Err(anyhow::anyhow!("it was taken")),
+            Err(error) if format!("{error:#}").contains(says) => Ok(()),
+            Err(error) => Err(anyhow::anyhow!("{says:?} is not in: {error:#}")),
+        };
+        checks.check(&format!("refused: {what}"), said);
+    }
+    if refusals.is_empty() {
+        bail!("the table of refusals is empty");
+    }
+    Ok(())
+}

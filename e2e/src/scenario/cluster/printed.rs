@@ -1,0 +1,113 @@
+//! What kubectl prints, compared with checked-in text. What differs from run to run (times, names
+//! of the server's own making, hashes) is replaced.
+
+use anyhow::{Result, bail};
+
+/// Stands for what differs from run to run.
+const ANY: &str = "…";
+/// Fields of YAML whose values differ.
+const FIELDS: [&str; 7] = [
+    "creationTimestamp",
+    "generation",
+    "heartbeatTime",
+    "lag",
+    "lastTransitionTime",
+    "resourceVersion",
+    "uid",
+];
+/// Columns of tables whose values differ.
+const COLUMNS: [&str; 2] = ["AGE", "LAG"];
+/// The length of a plan's hash in words.
+const HASH: usize = 32;
+
+/// YAML without what differs.
+pub(super) fn yaml(text: &str) -> String {
+    let line = |line: &str| {
+        let (field, _) = line.split_once(": ").unwrap_or((line, ""));
+        let name = field.trim_start().trim_start_matches("- ");
+        if FIELDS.contains(&name) {
+            return format!("{field}: {ANY}\n");
+        }
+        without_hashes(line) + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
+/// A table without what differs, its columns two spaces apart.
+pub(super) fn table(text: &str) -> String {
+    let mut lines = text.lines();
+    let heads: Vec<&str> = lines
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let row = |line: &str| {
+        let cells = line.split_whitespace().zip(&heads);
+        let cells = cells.map(|(cell, head)| if COLUMNS.contains(head) { ANY } else { cell });
+        cells.collect::<Vec<_>>().join("  ") + "\n"
+    };
+    heads.join("  ") + "\n" + &lines.map(row).collect::<String>()
+}
+
+fn without_hashes(line: &str) -> String {
+    let is_hash = |word: &str| word.len() == HASH && word.chars().all(|c| c.is_ascii_hexdigit());
+    let words = line.split(' ');
+    let words = words.map(|word| {
+        if is_hash(word.trim_matches('"')) {
+            ANY
+        } else {
+            word
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Fails with the first line that differs, and all that was printed.
+pub(super) fn compare(printed: &str, wanted: &str) -> Result<()> {
+    let mut pairs = printed
+        .lines()
+        .map(Some)
+        .chain(std::iter::repeat(None))
+        .zip(wanted.lines().map(Some).chain(std::iter::repeat(None)));
+    let longest = printed.lines().count().max(wanted.lines().count());
+    match pairs
+        .by_ref()
+        .take(longest)
+        .enumerate()
+        .find(|(_, (one, other))| one != other)
+    {
+        None => Ok(()),
+        Some((number, (one, other))) => bail!(
+            "line {} is {:?}, wanted {:?}; printed was\n{printed}",
+            number + 1,
+            one.unwrap_or("missing"),
+            other.unwrap_or("nothing"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_run_to_run_is_replaced_and_nothing_else() {
+        let hash = "8c1f0d2e8c1f0d2e8c1f0d2e8c1f0d2e";
+        let text = format!("  uid: 17-4\n  - lag: 41ms\n  zone: a\n  appliedHash: {hash}\n");
+        assert_eq!(
+            yaml(&text),
+            "  uid: …\n  - lag: …\n  zone: a\n  appliedHash: …\n"
+        );
+        let text = "NAME     ZONE   AGE\nnode-1   z      12s\n";
+        assert_eq!(table(text), "NAME  ZONE  AGE\nnode-1  z  …\n");
+    }
+
+    #[test]
+    fn the_first_line_that_differs_is_told() {
+        assert!(compare("a\nb\n", "a\nb\n").is_ok());
+        let error = compare("a\nb\n", "a\nc\n").unwrap_err().to_string();
+        assert!(error.starts_with(r#"line 2 is "b", wanted "c""#), "{error}");
+        assert!(compare("a\n", "a\nc\n").is_err());
+        assert!(compare("a\nb\n", "a\n").is_err());
+    }
+}
