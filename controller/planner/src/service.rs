@@ -148,9 +148,12 @@ impl Parts {
     }
 }
 
-fn local(endpoints: BTreeSet<LocalEndpoint>) -> Local {
+fn local(found: BTreeSet<LocalEndpoint>) -> Local {
+    // There is nearly always one, and collecting would make room for four.
+    let mut endpoints = Vec::with_capacity(found.len());
+    endpoints.extend(found);
     Local {
-        endpoints: endpoints.into_iter().collect(),
+        endpoints,
         health: None,
     }
 }

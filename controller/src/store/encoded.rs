@@ -1,6 +1,5 @@
 //! Planned values with their bytes and hashes, made once and shared by all nodes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,14 +37,15 @@ impl EncodedNode {
     }
 }
 
-/// All entries of a Service, for all nodes.
+/// All entries of a Service, for all nodes. What only one node is sent is encoded when it is sent:
+/// kept for all nodes it would take more memory than everything else.
 #[derive(Debug)]
 pub(super) struct EncodedService {
     id: ServiceId,
     planned: Arc<PlannedService>,
     heads: Vec<(Arc<Head>, EncodedEntry)>,
-    lists: BTreeMap<ListKey, EncodedEntry>,
-    locals: BTreeMap<Arc<str>, EncodedEntry>,
+    /// In order. Nearly always one or two, and a map of one takes the room of eleven.
+    lists: Box<[(ListKey, EncodedEntry)]>,
 }
 
 impl EncodedService {
@@ -56,7 +56,6 @@ impl EncodedService {
         previous: Option<&Self>,
     ) -> Self {
         let head_key = EntryKey::Head(id.clone());
-        let local_key = EntryKey::Local(id.clone());
         let head = |head: &Arc<Head>| {
             let known =
                 previous.and_then(|p| p.heads.iter().find(|(old, _)| Arc::ptr_eq(old, head)));
@@ -68,7 +67,7 @@ impl EncodedService {
         };
         let heads = planned.heads.iter().map(head).collect();
         let lists = planned.lists.iter().map(|(key, list)| {
-            let known = previous.and_then(|previous| previous.lists.get(key));
+            let known = previous.and_then(|previous| previous.list(key));
             let same = known
                 .filter(|known| matches!(&known.entry, Entry::List(old) if Arc::ptr_eq(old, list)));
             let encode =
@@ -76,22 +75,17 @@ impl EncodedService {
             (key.clone(), same.cloned().unwrap_or_else(encode))
         });
         let lists = lists.collect();
-        let locals = planned.locals.iter().map(|(node, local)| {
-            let known = previous.and_then(|previous| previous.locals.get(node));
-            let same = known.filter(
-                |known| matches!(&known.entry, Entry::Local(old) if Arc::ptr_eq(old, local)),
-            );
-            let encode = || EncodedEntry::new(&local_key, Entry::Local(local.clone()));
-            (node.clone(), same.cloned().unwrap_or_else(encode))
-        });
-        let locals = locals.collect();
         Self {
             id: id.clone(),
             planned,
             heads,
             lists,
-            locals,
         }
+    }
+
+    fn list(&self, key: &ListKey) -> Option<&EncodedEntry> {
+        let place = self.lists.binary_search_by(|(other, _)| other.cmp(key));
+        place.ok().map(|place| &self.lists[place].1)
     }
 
     /// Whether nodes program it first.
@@ -110,11 +104,16 @@ impl EncodedService {
             .iter()
             .find(|(head, _)| Arc::ptr_eq(head, chosen));
         let head = head.map(|(_, encoded)| (EntryKey::Head(self.id.clone()), encoded.clone()));
-        let lists = self.planned.lists_for(node).filter_map(|(key, _)| {
-            Some((EntryKey::List(key.clone()), self.lists.get(key)?.clone()))
+        let lists = self
+            .planned
+            .lists_for(node)
+            .filter_map(|(key, _)| Some((EntryKey::List(key.clone()), self.list(key)?.clone())));
+        let local = self.planned.locals.get(&node.name);
+        let local = local.map(|local| {
+            let key = EntryKey::Local(self.id.clone());
+            let encoded = EncodedEntry::new(&key, Entry::Local(local.clone()));
+            (key, encoded)
         });
-        let local = self.locals.get(&node.name);
-        let local = local.map(|encoded| (EntryKey::Local(self.id.clone()), encoded.clone()));
         head.into_iter().chain(lists).chain(local).collect()
     }
 }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use portolan_plan::{ServiceId, Settings};
 
 use super::kept::{Changed, Kept};
+use super::names::Names;
 use super::{EndpointSlice, Event, Node, ProxyConfig, Service, ServiceCidr, SliceId};
 use crate::reverse::Reverse;
 
@@ -23,6 +24,8 @@ pub struct ClusterModel {
     slices_of: Reverse<ServiceId, SliceId>,
     /// Which Services name a cluster IP; nearly always one.
     claims: Reverse<IpAddr, ServiceId>,
+    /// What endpoints call nodes and zones.
+    names: Names,
 }
 
 /// What has to be planned again.
@@ -72,7 +75,8 @@ impl ClusterModel {
                     self.service_changed(&changed, &mut touched);
                 }
             }
-            Event::EndpointSlice(change) => {
+            Event::EndpointSlice(mut change) => {
+                self.names.share(&mut change);
                 for changed in self.slices.apply(change) {
                     self.slice_changed(&changed, &mut touched);
                 }

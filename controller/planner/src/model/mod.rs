@@ -5,6 +5,7 @@ mod cluster;
 mod endpoint;
 mod event;
 mod kept;
+mod names;
 mod node;
 mod service;
 mod settings;
