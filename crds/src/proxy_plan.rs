@@ -13,7 +13,7 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
 /// What this node must program that other nodes do not, and how large its whole plan is.
 ///
 /// What it shares with other nodes is in the ProxyPlanSlices of scope Cluster and of its zone
-/// (`kubectl get proxyplanslices`), or is shown by `kubectl proxyplan show NODE`.
+/// (`kubectl get proxyplanslices`), or is printed by `portolan-controller plan` from what `kubectl get` prints.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]

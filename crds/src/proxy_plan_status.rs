@@ -12,7 +12,7 @@ use crate::{limit, schema};
 #[serde(rename_all = "camelCase")]
 pub struct ProxyPlanStatus {
     /// The hash of the plan that is in the kernel, 32 hexadecimal digits; absent before a first one.
-    /// `kubectl proxyplan show NODE` prints the hash of the plan that should be there.
+    /// `portolan-controller plan` prints the hash of the plan that should be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = "^[0-9a-f]{32}$"))]
     pub applied_hash: Option<String>,

@@ -295,28 +295,33 @@ impl Outcome {
 }
 
 fn tell(applied: &Applied, why: Why) {
-    let Applied {
-        hash,
-        operations,
-        took,
-        failures,
-        failed,
-        ..
-    } = applied;
-    let milliseconds = took.as_millis();
-    for failure in failures {
+    for failure in &applied.failures {
         error!("{failure}");
     }
-    if *failed > 0 {
-        error!(
-            failed,
-            operations, milliseconds, "the plan is not in force; trying again"
-        );
-        return;
+    if applied.failed > 0 {
+        not_in_force(applied);
+    } else {
+        in_force(applied, why);
     }
+}
+
+fn not_in_force(applied: &Applied) {
+    let (failed, operations) = (applied.failed, applied.operations);
+    let milliseconds = applied.took.as_millis();
+    error!(
+        failed,
+        operations, milliseconds, "the plan is not in force; trying again"
+    );
+}
+
+fn in_force(applied: &Applied, why: Why) {
+    let operations = applied.operations;
+    let milliseconds = applied.took.as_millis();
     match why {
-        Why::Changed | Why::Failed => info!(plan = %hash, operations, milliseconds, "applied"),
-        Why::Due if *operations > 0 => {
+        Why::Changed | Why::Failed => {
+            info!(plan = %applied.hash, operations, milliseconds, "applied");
+        }
+        Why::Due if operations > 0 => {
             warn!(
                 operations,
                 milliseconds, "somebody changed the kernel; repaired"

@@ -171,7 +171,7 @@ fn overflow_note(
     slices: usize,
 ) -> crds::Overflow {
     let name = &node.name;
-    let all = format!("`kubectl proxyplan show {name}` shows the whole plan");
+    let all = format!("`portolan-controller plan --node {name}` prints the whole plan");
     let last = slices.saturating_sub(1);
     let note = match slices {
         0 => all,

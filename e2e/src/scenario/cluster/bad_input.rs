@@ -19,6 +19,26 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 /// Until a warning is published, on hardware.
 const PUBLISHED: Duration = Duration::from_secs(75);
 
+/// Services that deserve a warning, and the Node.
+const SERVICES: [&str; 2] = ["Service default/longname", "Service default/v4only"];
+const NODE: &str = "Node nowhere";
+/// Lines in the controller's log about each object.
+const LINES: [(&str, usize); 6] = [
+    ("Service default/v4only", 1),
+    ("EndpointSlice default/v4only-six", 0),
+    ("Service default/longname", 1),
+    (NODE, 1),
+    ("Service default/byhand", 0),
+    ("EndpointSlice default/byhand-1", 0),
+];
+
+const LATER: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: later}
+spec: {clusterIP: 10.96.0.7, ports: [{name: http, port: 80}]}
+";
+
 fn cluster() -> String {
     let scheduler = "r".repeat(300);
     format!(
@@ -60,99 +80,74 @@ endpoints: [{{addresses: [10.244.1.77]}}]
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let mut rig = Rig::start(
-        stage,
-        Options::default(),
-        &Size {
-            nodes: 1,
-            pods_a_node: 1,
-        },
-    )?;
+    let size = Size {
+        nodes: 1,
+        pods_a_node: 1,
+    };
+    let mut rig = Rig::start(stage, Options::default(), &size)?;
     rig.start_controller()?;
     rig.start_agents(1)?;
     rig.wait_first_plans()?;
     rig.plane.apply(&cluster())?;
-    let wanted = ["Service default/longname", "Service default/v4only"];
-    let published = stage.waits.until(
-        "the warnings in the ProxyConfig",
-        PUBLISHED,
-        Duration::from_millis(500),
-        || {
-            Ok(
-                (warned(&rig, "proxyconfig", "default", ".status.warnings")? == wanted)
-                    .then_some(()),
-            )
-        },
-        || {
-            format!(
-                "{:?}",
-                warned(&rig, "proxyconfig", "default", ".status.warnings")
-            )
-        },
-    );
+    let config = ["proxyconfig", "default", "/status/warnings"];
     checks.check(
         "one warning about each Service in the ProxyConfig's status, none about the rest",
-        published,
-    );
-    let published = stage.waits.until(
-        "the warning in the Node's ProxyPlan",
-        PUBLISHED,
-        Duration::from_millis(500),
-        || Ok((warned(&rig, "pp", "nowhere", ".spec.warnings")? == ["Node nowhere"]).then_some(())),
-        || format!("{:?}", warned(&rig, "pp", "nowhere", ".spec.warnings")),
+        published(stage, &rig, config, &SERVICES),
     );
     checks.check(
         "one warning about the Node without addresses, in its ProxyPlan",
-        published,
+        published(stage, &rig, ["pp", "nowhere", "/spec/warnings"], &[NODE]),
     );
     // Touching the objects says nothing again.
-    for object in [
+    let objects = [
         "service/v4only",
         "service/longname",
         "node/nowhere",
         "service/byhand",
-    ] {
+    ];
+    for object in objects {
         rig.plane.kubectl(&["annotate", object, "touched=yes"])?;
     }
-    let touched = "{.metadata.annotations.touched}";
-    let path = format!("jsonpath={touched}");
-    rig.plane
-        .kubectl(&["get", "node", "nowhere", "-o", &path])?;
+    // What comes after the touches is in the plans, so the touches were seen.
+    rig.plane.apply(LATER)?;
     rig.wait_equal(PUBLISHED)?;
     let said = rig.controller_said()?;
-    for object in [
-        "Service default/v4only",
-        "EndpointSlice default/v4only-six",
-        "Service default/longname",
-        "Node nowhere",
-        "Service default/byhand",
-        "EndpointSlice default/byhand-1",
-    ] {
-        let lines: Vec<_> = said
-            .lines()
-            .filter(|line| line.contains(&format!("{object}: ")))
-            .collect();
-        let due = usize::from(wanted.contains(&object) || object == "Node nowhere");
+    for (object, due) in LINES {
+        let begins = format!("{object}: ");
+        let about = |line: &&str| {
+            let said = line.split_once("journal: ").map(|(_, said)| said);
+            said.is_some_and(|said| said.starts_with(&begins))
+        };
+        let lines: Vec<_> = said.lines().filter(about).collect();
         let logged = if lines.len() == due {
             Ok(())
         } else {
             Err(anyhow::anyhow!("{lines:#?}"))
         };
-        checks.check(&format!("{object}: {due} line in the log"), logged);
+        checks.check(&format!("{object}: {due} in the log"), logged);
     }
     checks.check("endpoints without conditions serve", serves(&rig));
     rig.check_running()
 }
 
+/// Waits until the warnings of an object (kind, name, path) are about exactly these objects.
+fn published(stage: &Stage, rig: &Rig<'_>, of: [&str; 3], wanted: &[&str]) -> Result<()> {
+    stage.waits.until(
+        "the warnings to be published",
+        PUBLISHED,
+        Duration::from_millis(500),
+        || Ok((warned(rig, of)? == wanted).then_some(())),
+        || format!("there are {:?}", warned(rig, of)),
+    )
+}
+
 /// The objects of the warnings of an object.
-fn warned(rig: &Rig<'_>, kind: &str, name: &str, path: &str) -> Result<Vec<String>> {
+fn warned(rig: &Rig<'_>, [kind, name, path]: [&str; 3]) -> Result<Vec<String>> {
     let text = rig
         .plane
         .kubectl(&["get", kind, name, "--ignore-not-found", "-o", "json"])?;
     let object: Value = serde_json::from_str(&text).unwrap_or_default();
-    let warnings = object
-        .pointer(&path.replace('.', "/"))
-        .and_then(Value::as_array);
+    let warnings = object.pointer(path).and_then(Value::as_array);
     let objects = warnings
         .into_iter()
         .flatten()

@@ -28,9 +28,9 @@ pub(super) fn yaml(text: &str) -> String {
         if FIELDS.contains(&name) {
             return format!("{field}: {ANY}\n");
         }
-        without_hashes(line) + "\n"
+        without_hashes(line.trim_end()) + "\n"
     };
-    text.lines().map(line).collect()
+    text.trim_end().lines().map(line).collect()
 }
 
 /// A table without what differs, its columns two spaces apart.
