@@ -317,6 +317,7 @@ async fn a_change_of_a_service_writes_the_slices_of_its_bucket_only() {
 /// 1,500 nodes: more than the budget of the first half minute.
 #[tokio::test(start_paused = true)]
 async fn writes_stay_within_the_budget_and_new_nodes_come_first() {
+    // I-11.
     let mut yaml = shop();
     for number in 0..1500 {
         yaml += &node(&format!("n-{number}"), "zone-1");

@@ -88,6 +88,7 @@ fn everything(services: Vec<Found>) -> Vec<Seen> {
 
 #[test]
 fn nothing_is_streamed_before_every_kind_was_listed_once() {
+    // I-10.
     for last in 0..Kind::ALL.len() {
         let mut controller = Controller::new();
         let mut lists = everything(vec![service("a")]);
@@ -109,7 +110,7 @@ fn a_list_replaces_what_was_known_and_keeps_the_last_form_of_what_cannot_be_read
         service("abc"),
     ]));
     assert_eq!(controller.services(), ["shop/a", "shop/ab", "shop/abc"]);
-    // S-191, S-183.
+    // S-191, S-183, I-10.
     let broken = service("ab").id();
     controller.sees([Seen::All {
         kind: Kind::Service,
@@ -118,7 +119,7 @@ fn a_list_replaces_what_was_known_and_keeps_the_last_form_of_what_cannot_be_read
     }]);
     assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
     assert!(controller.known.read().left_out.contains_key(&broken));
-    controller.sees([Seen::Gone(broken.clone())]);
+    controller.sees([Seen::Gone(broken)]);
     assert_eq!(controller.services(), ["shop/a"]);
     assert!(controller.known.read().left_out.is_empty());
 }
