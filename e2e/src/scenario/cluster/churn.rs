@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::Client;
@@ -78,6 +78,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "{SERVICES} Services and {PODS} pods made by real controllers in {seconds:.0} s"
     ));
     let churned = churn(stage, &mut rig, &bulk);
+    let restarted = churned.as_ref().ok().and_then(|made| made.restarted);
     match churned {
         Ok(made) => {
             stage.console.line(&format!("seed {}: {made}", stage.seed));
@@ -89,8 +90,36 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "every agent's plan equals one made from scratch of what kubectl prints",
         rig.wait_equal(EQUAL),
     );
+    let restarted = restarted.context("the API server was not restarted")?;
+    checks.check(
+        "our objects are written within the budget, as the API server counts",
+        writes(stage, &rig, restarted),
+    );
     watches(&rig, checks)?;
     rig.check_running()
+}
+
+/// Writes a second that the ProxyConfig allows by default.
+const BUDGET: f64 = 50.0;
+
+/// Writes of our objects, counted by the API server since it was started again.
+fn writes(stage: &Stage, rig: &Rig<'_>, since: Instant) -> Result<()> {
+    let metrics = rig.plane.kubectl(&["get", "--raw", "/metrics"])?;
+    let of_ours = metrics.lines().filter(|line| {
+        let reads = ["GET", "LIST", "WATCH"].map(|verb| format!("verb=\"{verb}\""));
+        line.starts_with("apiserver_request_total{")
+            && line.contains("group=\"proxy.portolan.dev\"")
+            && !reads.iter().any(|read| line.contains(read))
+    });
+    let counts = of_ours.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    let (count, seconds) = (counts.sum::<f64>(), since.elapsed().as_secs_f64());
+    let rate = count / seconds;
+    stage.console.line(&format!(
+        "{count} writes of our objects in {seconds:.0} s: {rate:.1} a second"
+    ));
+    ensure!(count > 0.0, "nothing was published");
+    ensure!(rate <= BUDGET, "the budget is {BUDGET} a second");
+    Ok(())
 }
 
 /// What was done, and how often it failed while a server was away.
@@ -98,6 +127,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 struct Made {
     changes: BTreeMap<&'static str, u32>,
     failed: u32,
+    /// When the API server was started again: its counters begin there.
+    restarted: Option<Instant>,
 }
 
 impl std::fmt::Display for Made {
@@ -118,6 +149,9 @@ fn churn(stage: &Stage, rig: &mut Rig<'_>, bulk: &Bulk) -> Result<Made> {
     while start.elapsed() < LASTS {
         if let Some((_, killed)) = kills.next_if(|(at, _)| start.elapsed() >= *at) {
             kill(rig, killed)?;
+            if matches!(killed, Killed::Part(Part::ApiServer)) {
+                made.restarted = Some(Instant::now());
+            }
         }
         let change = Change::draw(&mut chance);
         match bulk.run(async |client| change.make(client).await) {
