@@ -19,8 +19,10 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 const SERVICES: u32 = 10_000;
 const ENDPOINTS: u32 = 15;
 const NODES: u8 = 20;
-/// What the model and the plans may take.
+/// What the model and the plans should take, and the share of it at which this fails: memory differs
+/// by some per cent from run to run.
 const AIM_MB: f64 = 100.0;
+const FAILS_AT: f64 = 1.25;
 /// Until an agent has the plan of all Services, on hardware.
 const PLANNED: Duration = Duration::from_secs(60);
 
@@ -72,12 +74,17 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "controller: {empty:.0} MB with nothing, {full:.0} MB with {SERVICES} x {ENDPOINTS} \
          ({endpoint:.0} bytes an endpoint), {seconds:.1} s from start to an agent with all of it"
     ));
-    let held = if grown <= AIM_MB {
+    let share = grown / AIM_MB;
+    stage.console.line(&format!(
+        "model and plans: {grown:.0} MB, {share:.2} of the {AIM_MB:.0} MB aimed at"
+    ));
+    let held = if share <= FAILS_AT {
         Ok(())
     } else {
         Err(anyhow::anyhow!("they take {grown:.0} MB"))
     };
-    checks.check(&format!("model and plans stay within {AIM_MB:.0} MB"), held);
+    let most = AIM_MB * FAILS_AT;
+    checks.check(&format!("model and plans stay within {most:.0} MB"), held);
     checks.check(
         "the agent's plan equals one made from scratch",
         rig.wait_equal(PLANNED),
