@@ -62,8 +62,13 @@ struct Demo {
     #[arg(long)]
     files: Option<PathBuf>,
     /// Stays afterwards, until it is told to end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cluster")]
     keep: bool,
+    /// Takes objects from a real API server and changes them with kubectl.
+    #[arg(long, requires = "kubeconfig")]
+    cluster: bool,
+    #[command(flatten)]
+    reach: demo::cluster::Reach,
 }
 
 #[derive(Debug, Args)]
@@ -91,7 +96,7 @@ pub fn main() -> ExitCode {
         What::ControlPlane(arguments) => {
             stage(None, None).and_then(|stage| stand::run(&stage, &arguments))
         }
-        What::Demo(demo) => stage(demo.files, None).and_then(|stage| demo::run(&stage, demo.keep)),
+        What::Demo(demo) => show(demo),
         What::Dial(dial) => stage(None, None)
             .and_then(|stage| demo::dial(&stage, &dial.from, dial.to, dial.udp, dial.times)),
     };
@@ -102,6 +107,15 @@ pub fn main() -> ExitCode {
             complain(&format!("{error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn show(demo: Demo) -> Result<bool> {
+    let stage = stage(demo.files, None)?;
+    if demo.cluster {
+        demo::cluster::run(&stage, &demo.reach)
+    } else {
+        demo::run(&stage, demo.keep)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -77,6 +77,19 @@ impl<'lab> Cluster<'lab> {
     /// When one of them is not there.
     pub fn start(&mut self) -> Result<()> {
         self.start_controller()?;
+        self.start_agents()
+    }
+
+    /// Starts a controller that reads an API server instead of manifests, and every agent.
+    ///
+    /// # Errors
+    /// When one of them is not there.
+    pub fn start_on_api_server(&mut self, kubeconfig: &Path) -> Result<()> {
+        self.run_controller("--kubeconfig", kubeconfig)?;
+        self.start_agents()
+    }
+
+    fn start_agents(&mut self) -> Result<()> {
         Node::ALL
             .into_iter()
             .try_for_each(|node| self.start_agent(node))
@@ -87,15 +100,12 @@ impl<'lab> Cluster<'lab> {
     /// # Errors
     /// When it is not there.
     pub fn start_controller(&mut self) -> Result<()> {
-        let (manifests, listen) = (self.manifests().display().to_string(), self.listen());
-        let args = [
-            "run",
-            "--manifests",
-            &manifests,
-            "--listen",
-            &listen,
-            "--insecure",
-        ];
+        self.run_controller("--manifests", &self.manifests())
+    }
+
+    fn run_controller(&mut self, source: &str, path: &Path) -> Result<()> {
+        let (path, listen) = (path.display().to_string(), self.listen());
+        let args = ["run", source, &path, "--listen", &listen, "--insecure"];
         self.controller = Some(Program::Controller.start(&args, &self.log("controller")?)?);
         Ok(())
     }
@@ -291,7 +301,11 @@ impl<'lab> Cluster<'lab> {
         anyhow!(text)
     }
 
-    fn check_running(&mut self) -> Result<()> {
+    /// Fails if a program ended by itself.
+    ///
+    /// # Errors
+    /// Names the first one.
+    pub fn check_running(&mut self) -> Result<()> {
         for running in self.agents.values_mut().chain(self.controller.iter_mut()) {
             if let Some(status) = running.ended()? {
                 bail!("{} ended with {status}", running.line());

@@ -26,6 +26,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "demo/endpoints-cart.yaml",
     "demo/changes/1-pod-a2-leaves.yaml",
     "demo/changes/2-pod-b3-joins.yaml",
+    "demo/cluster/web.yaml",
     "api/refused.yaml",
     "api/printed/get-pp.txt",
     "api/printed/get-proxyconfigs.txt",

@@ -17,6 +17,7 @@ pub mod control_plane;
 pub mod demo;
 pub mod expectation;
 pub mod files;
+mod installation;
 pub mod light_agents;
 pub mod manifests;
 pub mod namespace;

@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Runs these of Kubernetes' controllers, with commas between, instead of the usual ones.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     controllers: Vec<String>,
+    /// Makes a user of this name as well, who may do what RBAC lets that name do; may be repeated.
+    #[arg(long = "user", value_name = "NAME")]
+    users: Vec<String>,
     /// Does not end when standard input does, only by a signal.
     #[arg(long)]
     ignore_stdin: bool,
@@ -56,7 +59,7 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     for number in 1..=arguments.nodes {
         kubelet.register(&LabNode::numbered(number).object())?;
     }
-    announce(stage, &plane);
+    announce(stage, &plane, &arguments.users)?;
     let closed = if arguments.ignore_stdin {
         Arc::default()
     } else {
@@ -70,7 +73,7 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
 }
 
 /// Lines that a shell can take as they are.
-fn announce(stage: &Stage, plane: &ControlPlane) {
+fn announce(stage: &Stage, plane: &ControlPlane, users: &[String]) -> Result<()> {
     let (here, guest) = (
         plane.kubeconfig(Reach::Here),
         plane.kubeconfig(Reach::Guest),
@@ -78,6 +81,15 @@ fn announce(stage: &Stage, plane: &ControlPlane) {
     let console = stage.console;
     console.line(&format!("export KUBECONFIG={}", here.display()));
     console.line(&format!("# From an emulated guest: {}", guest.display()));
+    for user in users {
+        let here = plane.user(user, None, Reach::Here)?;
+        let guest = plane.user(user, None, Reach::Guest)?;
+        console.line(&format!("# As {user}: {}", here.display()));
+        console.line(&format!(
+            "# As {user} from an emulated guest: {}",
+            guest.display()
+        ));
+    }
     for part in Part::ALL {
         console.line(&format!(
             "# {}: {}",
@@ -89,6 +101,7 @@ fn announce(stage: &Stage, plane: &ControlPlane) {
         console.line(&format!("# kubectl of the same version: {kubectl}"));
     }
     console.line("# Ctrl-C ends it and removes its folder.");
+    Ok(())
 }
 
 fn part_program() -> Result<String> {

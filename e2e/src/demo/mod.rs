@@ -2,6 +2,7 @@
 //! on its way from a file to the kernel. Everything shown is also checked.
 
 mod change;
+pub mod cluster;
 mod kernel;
 mod requests;
 

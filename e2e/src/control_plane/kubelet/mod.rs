@@ -152,7 +152,7 @@ impl Drop for Kubelet {
     }
 }
 
-async fn client(kubeconfig: &Path) -> Result<Client> {
+pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
     let reading = || format!("read {}", kubeconfig.display());
     let file = Kubeconfig::read_from(kubeconfig).with_context(reading)?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())

@@ -28,8 +28,9 @@ pub(super) struct Seen {
 #[derive(Debug)]
 struct Pod {
     seen: Seen,
-    /// Taken from the pool for it; given back when it is gone.
-    addresses: Option<PodAddresses>,
+    /// Taken from a node's pool for it, from the moment it is to be bound; given back when it is
+    /// gone.
+    addresses: Option<(String, PodAddresses)>,
     ends: Option<Instant>,
     busy: bool,
 }
@@ -125,7 +126,7 @@ impl Pods {
             && let (Some(node), false) = (&seen.node, seen.addresses.is_empty())
         {
             self.pool.take_these(node, &seen.addresses);
-            pod.addresses = Some(seen.addresses.clone());
+            pod.addresses = Some((node.clone(), seen.addresses.clone()));
         }
         if seen.terminating && pod.ends.is_none() {
             pod.ends = Some(now + self.grace);
@@ -139,7 +140,7 @@ impl Pods {
 
     pub(super) fn gone(&mut self, uid: &str) {
         if let Some(pod) = self.pods.remove(uid)
-            && let (Some(node), Some(addresses)) = (pod.seen.node, pod.addresses)
+            && let Some((node, addresses)) = pod.addresses
         {
             self.pool.give_back(&node, addresses);
         }
@@ -204,6 +205,11 @@ impl Pods {
             }
             Err(error) => {
                 self.trouble = Some(error);
+                if matches!(work.action, Action::Bind(_))
+                    && let Some((node, addresses)) = pod.addresses.take()
+                {
+                    self.pool.give_back(&node, addresses);
+                }
                 self.due.insert((now + AGAIN, uid));
             }
         }
@@ -254,15 +260,17 @@ impl Pods {
             let Some(node) = self.next_node() else {
                 return self.later(uid, now, "no node takes pods".to_owned());
             };
+            // Taken now: another pod that is bound at the same time must not count on it.
+            pod.addresses = self.pool.take(&node).map(|some| (node.clone(), some));
             return work(pod, Action::Bind(node));
         };
         if pod.seen.running || pod.seen.over {
             return None;
         }
         if pod.addresses.is_none() {
-            pod.addresses = self.pool.take(&node);
+            pod.addresses = self.pool.take(&node).map(|some| (node.clone(), some));
         }
-        let Some(addresses) = pod.addresses.clone() else {
+        let Some((_, addresses)) = pod.addresses.clone() else {
             return self.later(uid, now, format!("no address is left on {node}"));
         };
         let host = self
@@ -278,13 +286,13 @@ impl Pods {
         None
     }
 
-    /// Nodes that take pods, one after the other.
+    /// Nodes that take pods and have room, one after the other.
     fn next_node(&mut self) -> Option<String> {
-        let takes = |node: &&String| {
+        let takes = |name: &&String| {
             self.nodes
-                .get(*node)
+                .get(*name)
                 .and_then(Option::as_ref)
-                .is_some_and(|node| node.schedulable)
+                .is_some_and(|node| node.schedulable && self.pool.left(name) > 0)
         };
         let after = self
             .nodes

@@ -79,6 +79,7 @@ fn a_pod_is_bound_and_then_runs_with_an_address_of_its_node() {
 #[test]
 fn pods_go_to_nodes_in_turn_and_never_to_one_that_takes_none() {
     let (mut pods, now) = (pods(), Instant::now());
+    pods.pool.add("a", vec!["10.0.1.9".parse().unwrap()]);
     for name in ["1", "2", "3"] {
         pods.pod(seen(name), now);
     }
@@ -188,4 +189,28 @@ fn without_an_address_left_a_pod_waits_for_one() {
     assert_eq!(trouble.as_deref(), Some("no address is left on a"));
     pods.gone("uid-1");
     assert_eq!(carry_out(&mut pods, now + SECOND).len(), 1);
+}
+
+#[test]
+fn a_pod_is_not_bound_to_a_full_node_but_waits_for_one_with_room() {
+    let (mut pods, now) = (pods(), Instant::now());
+    pods.node("b", Some(SeenNode::default()));
+    for name in ["1", "2", "3"] {
+        pods.pod(seen(name), now);
+    }
+    assert_eq!(binds(&carry_out(&mut pods, now)), ["a", "a"]);
+    assert_eq!((pods.summary().running, pods.summary().waiting), (2, 1));
+    pods.node("b", free_node());
+    assert_eq!(binds(&carry_out(&mut pods, now + SECOND)), ["b"]);
+    assert_eq!(pods.summary().running, 3);
+}
+
+#[test]
+fn a_pod_that_could_not_be_bound_leaves_its_address_to_others() {
+    let (mut pods, now) = (pods(), Instant::now());
+    pods.pod(seen("1"), now);
+    let work = pods.next(now).unwrap();
+    assert_eq!(pods.pool.left("a"), 1);
+    pods.done(work, Err("refused".into()), now);
+    assert_eq!(pods.pool.left("a"), 2);
 }

@@ -12,19 +12,11 @@ use super::super::Stage;
 use super::audit::Audit;
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
 use crate::control_plane::{ControlPlane, Options, Reach};
+use crate::installation;
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::work_folder::WorkFolder;
 
-/// Who the controller is.
-const USER: &str = "portolan-controller";
-/// Definitions of our objects, as they are installed.
-const DEFINITIONS: [&str; 3] = [
-    include_str!("../../../../charts/portolan/crds/proxyconfigs.yaml"),
-    include_str!("../../../../charts/portolan/crds/proxyplans.yaml"),
-    include_str!("../../../../charts/portolan/crds/proxyplanslices.yaml"),
-];
-const ACCESS: &str = include_str!("../../../api/access.yaml");
 const AUDIT: &str = include_str!("../../../api/audit.yaml");
 /// How long the controller may need to ask of everything once and plan it, on hardware.
 const FIRST_PLAN: Duration = Duration::from_secs(30);
@@ -62,17 +54,7 @@ impl<'a> Rig<'a> {
             format!("--audit-log-path={}", file("audit.log").display()),
         ]);
         let plane = ControlPlane::start(stage.waits, options)?;
-        for definition in DEFINITIONS {
-            plane.apply(definition)?;
-        }
-        plane.apply(ACCESS)?;
-        plane.kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd",
-            "--all",
-        ])?;
+        installation::install(|words, input| plane.kubectl_with_input(words, input))?;
         let mut pool = AddressPool::new();
         for number in 1..=size.nodes {
             let first = LabNode::first_pod(number);
@@ -94,7 +76,9 @@ impl<'a> Rig<'a> {
 
     /// Starts the controller with the rights of its own user.
     pub(super) fn start_controller(&mut self) -> Result<()> {
-        let kubeconfig = self.plane.user(USER, None, Reach::Here)?;
+        let kubeconfig = self
+            .plane
+            .user(installation::CONTROLLER, None, Reach::Here)?;
         let kubeconfig = kubeconfig.display().to_string();
         let listen = format!("unix:{}", self.socket().display());
         let log = File::options()

@@ -1,0 +1,210 @@
+//! `cargo demo --cluster`: the same two nodes, fed by a real API server. Kubernetes' own controllers
+//! make slices of pods; every change is a kubectl command on the screen. Everything shown is also
+//! checked, against the slices that Kubernetes wrote.
+
+mod change;
+mod history;
+mod kernels;
+mod kubectl;
+mod objects;
+mod wanted;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use history::Endpoints;
+use kernels::Kernel;
+use kubectl::Kubectl;
+use objects::Objects;
+
+use super::{POD_PORTS, residents};
+use crate::cluster::Cluster;
+use crate::console::Console;
+use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::scenario::{Checks, Stage};
+use crate::topology::world::{Family, Node, Pod, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::server::Server;
+use crate::work_folder::WorkFolder;
+use crate::{installation, witness};
+
+/// The cluster IP of the Service `web`, as in its manifest.
+const WEB: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10)), 80);
+/// As in the Deployment's manifest.
+const FIRST: change::Settled = change::Settled {
+    running: 4,
+    waiting: 0,
+    zone_of_b: "zone-2",
+};
+/// From a plan in the kernel until its object says so: what is written is gathered for a while.
+const TOLD: Duration = Duration::from_secs(30);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How the API server is reached.
+#[derive(Debug, Args)]
+pub struct Reach {
+    /// Feeds the cluster from a real API server, which this kubeconfig reaches.
+    #[arg(long = "kubeconfig", requires = "cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// Starts the controller with this kubeconfig instead: a user with its rights and no more.
+    #[arg(long, requires = "cluster", value_name = "KUBECONFIG")]
+    controller_kubeconfig: Option<PathBuf>,
+}
+
+/// Everything on the stage; dropping it ends everything.
+struct Scene<'lab> {
+    // The order matters: who depends on another ends before it.
+    kernels: BTreeMap<Node, Kernel>,
+    cluster: Cluster<'lab>,
+    objects: Objects,
+    kubelet: Kubelet,
+    kubectl: Kubectl,
+    _folder: WorkFolder,
+    topology: &'lab Topology,
+}
+
+impl Scene<'_> {
+    /// What new connections on a node should reach, by the slices.
+    fn wanted(&self, node: Node) -> Endpoints {
+        let latest = self.objects.wanted(node).get();
+        latest.map_or_else(Endpoints::new, |(_, endpoints)| endpoints)
+    }
+
+    /// What they reach, by the kernel.
+    fn has(&self, node: Node) -> Endpoints {
+        let latest = self.kernels[&node].takes.get();
+        latest.map_or_else(Endpoints::new, |(_, endpoints)| endpoints)
+    }
+}
+
+/// Shows it. True if all was as expected.
+///
+/// # Errors
+/// When it cannot go on: no IPVS, no root, no API server, a program is missing or ends.
+pub fn run(stage: &Stage, reach: &Reach) -> Result<bool> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "the demo makes network namespaces: run it as root"
+    );
+    witness::require_ipvs()?;
+    let (console, start) = (stage.console, Instant::now());
+    let mut checks = Checks::new(console);
+    console.heading("Two nodes in two zones, fed by a real API server");
+    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let _servers = Pod::all()
+        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
+        .collect::<Result<Vec<_>>>()?;
+    residents(console);
+    let mut scene = set(stage, reach, &topology)?;
+    first(stage, &mut checks, &mut scene)?;
+    for change in &change::CHANGES {
+        change::show(stage, &mut checks, &mut scene, change)?;
+    }
+    console.heading("The plans now");
+    wait_told(stage, &scene)?;
+    scene.kubectl.show("get proxyplans")?;
+    summary(console, &checks, &scene.cluster, start.elapsed());
+    Ok(checks.all_passed())
+}
+
+/// Installs, registers the nodes, and starts everything; nothing is to be seen yet.
+fn set<'lab>(stage: &Stage, reach: &Reach, topology: &'lab Topology) -> Result<Scene<'lab>> {
+    let Some(kubeconfig) = &reach.kubeconfig else {
+        anyhow::bail!("--cluster needs --kubeconfig; `cargo demo --cluster` starts an API server");
+    };
+    let folder = WorkFolder::make()?;
+    let kubectl = Kubectl::new(kubeconfig, folder.path.join("kubectl"), stage.console);
+    installation::install(|words, input| kubectl.quietly(words, input))?;
+    let mut pool = AddressPool::new();
+    for pod in Pod::all() {
+        let addresses = Family::ALL.map(|family| pod.address(family));
+        pool.add(pod.node.name(), addresses.to_vec());
+    }
+    let kubelet = Kubelet::start(kubeconfig, pool)?;
+    for node in Node::ALL {
+        let node = LabNode {
+            name: node.name().to_owned(),
+            zone: node.zone().to_owned(),
+            addresses: Family::ALL.map(|family| node.address(family)).to_vec(),
+            pod_ranges: Family::ALL.map(|family| node.pod_range(family)).to_vec(),
+        };
+        kubelet.register(&node.object())?;
+    }
+    let mut cluster = Cluster::new(topology, stage.waits, [])?;
+    let own = reach.controller_kubeconfig.as_ref();
+    cluster.start_on_api_server(own.unwrap_or(kubeconfig))?;
+    let observe = |node| Ok((node, Kernel::observe(topology.node(node)?, WEB)?));
+    let kernels = Node::ALL.map(observe).into_iter().collect::<Result<_>>()?;
+    Ok(Scene {
+        kernels,
+        cluster,
+        objects: Objects::watch(kubeconfig, "web")?,
+        kubelet,
+        kubectl,
+        _folder: folder,
+        topology,
+    })
+}
+
+/// The first pods, and what kubectl tells of nodes, pods and plans.
+fn first(stage: &Stage, checks: &mut Checks, scene: &mut Scene<'_>) -> Result<()> {
+    let console = stage.console;
+    console.heading("A Deployment of four pods, and a Service that prefers the same zone");
+    let manifest = stage.files.text("demo/cluster/web.yaml")?;
+    manifest.lines().for_each(|line| console.line(line));
+    let began = Instant::now();
+    scene.kubectl.quietly(&["apply", "-f", "-"], &manifest)?;
+    change::wait(stage, scene, FIRST).map_err(|error| scene.cluster.with_logs(&error))?;
+    let took = began.elapsed().as_secs_f64();
+    console.line(&format!(
+        "\napplied; {took:.1} s later both kernels send new connections of {WEB} to:"
+    ));
+    for node in Node::ALL {
+        let to = change::names(&scene.has(node));
+        console.line(&format!("  {} ({}): {to}", node.name(), node.zone()));
+    }
+    checks.count(1, 0);
+    console.heading("What kubectl tells");
+    scene.kubectl.show("get nodes,pods -o wide")?;
+    let told = wait_told(stage, scene);
+    scene.kubectl.show("get proxyplans")?;
+    scene.kubectl.show("get pp node-a -o yaml")?;
+    checks.check("both plans are objects that say they are applied", told);
+    Ok(())
+}
+
+/// Waits until the object of every node's plan says that the kernel has it.
+fn wait_told(stage: &Stage, scene: &Scene<'_>) -> Result<()> {
+    let applied = r#"jsonpath={.items[*].status.conditions[?(@.type=="Applied")].status}"#;
+    let mut last = String::new();
+    let waited = stage.waits.until(
+        "the objects of both plans to say that they are applied",
+        TOLD,
+        ASK_AGAIN,
+        || {
+            last = scene.kubectl.quietly(&["get", "pp", "-o", applied], "")?;
+            Ok((last.trim() == "True True").then_some(()))
+        },
+        String::new,
+    );
+    waited.map_err(|error| anyhow::anyhow!("{error:#}they say {last:?}"))
+}
+
+fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Duration) {
+    console.heading("Summary");
+    let memory = Node::ALL.map(|node| {
+        let kb = cluster.agent_memory_kb(node).unwrap_or(0);
+        format!("{} {}.{} MB", node.name(), kb / 1024, kb % 1024 * 10 / 1024)
+    });
+    console.line(&format!("memory of the agents: {}", memory.join(", ")));
+    console.line(&format!("{checks} in {:.1} s", took.as_secs_f64()));
+    console.verdict(
+        checks.all_passed(),
+        "from kubectl through Kubernetes' own controllers to two kernels and their clients",
+    );
+}
