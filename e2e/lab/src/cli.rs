@@ -46,8 +46,11 @@ enum Command {
 #[derive(Args)]
 struct Demo {
     /// Leaves it running and says what to try; Ctrl-C ends it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cluster")]
     keep: bool,
+    /// Feeds it from a real API server and changes it with kubectl
+    #[arg(long)]
+    cluster: bool,
     /// Which kernel is used
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
@@ -134,6 +137,9 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<u8> {
     match command {
+        Command::Demo(demo) if demo.cluster => {
+            demo::run_cluster(demo.place, &mut std::io::stdout())
+        }
         Command::Demo(demo) => {
             demo::run(demo.place, Mode { keep: demo.keep }, &mut std::io::stdout())
         }

@@ -24,6 +24,14 @@ pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8
     scenarios::run(words, place, mode, sink)
 }
 
+/// Runs the demo of a real API server and returns its exit status.
+///
+/// # Errors
+/// As [`run`], or the control plane cannot be built or does not start.
+pub fn run_cluster(place: Place, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    scenarios::run_on_api_server(&["demo", "--cluster"], place, sink)
+}
+
 /// Whether this last line is how the demo ends when it has shown everything.
 #[must_use]
 pub fn closes_well(line: &str) -> bool {

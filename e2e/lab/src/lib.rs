@@ -7,6 +7,7 @@ pub mod cache;
 pub mod cli;
 pub mod closing;
 pub mod cluster;
+mod control_plane;
 pub mod demo;
 pub mod guest;
 pub mod nested;

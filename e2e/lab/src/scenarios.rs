@@ -7,12 +7,18 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
+use crate::control_plane::ControlPlane;
 use crate::guest::{self, Image, Job, Payload};
 use crate::nested::{self, Programs, SCENARIOS};
-use crate::{packages, process, progress};
+use crate::{packages, process, progress, tools};
 
 /// Where the guest has the scenarios' input files.
 const FILES: &str = "/portolan/e2e";
+/// Where the guest has kubectl: beside our programs.
+const KUBECTL: &str = "/portolan/bin/kubectl";
+/// Where the guest has kubeconfigs.
+const ADMIN: &str = "/portolan/admin.kubeconfig";
+const CONTROLLER: &str = "/portolan/controller.kubeconfig";
 /// What in `e2e/` is code, not input.
 const NOT_INPUT: &[&str] = &["src", "lab", "tests", "tools", "target", "Cargo.toml"];
 /// The longest run so far is the soak of all scenarios; one minute a kind of client.
@@ -52,22 +58,75 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     let kernel = Kernel::find(place)?;
     let programs = Programs::build()?;
     match &kernel {
-        Kernel::Here => {
-            let files = nested::root().join("e2e");
-            let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
-            command.args(words).arg("--files").arg(files);
-            Ok(exit_code(nested::stream(&mut command, sink)?))
-        }
+        Kernel::Here => here(words, &programs, &[], sink),
         Kernel::Guest(image) => {
-            let words = [&[SCENARIOS], words, &["--files", FILES]].concat();
-            let mut job = with_our_programs(job(&words), &programs);
-            job.payload
-                .folder(FILES, &nested::root().join("e2e"), NOT_INPUT)?;
+            let mut job = in_guest(words, &programs)?;
             job.deadline = (!mode.keep).then_some(DEADLINE);
             job.shell = mode.keep;
             guest::run(image, &job, sink)
         }
     }
+}
+
+/// The same, beside a control plane on this machine, which ends with it. The program gets kubectl
+/// and kubeconfigs.
+///
+/// # Errors
+/// As [`run`], or the control plane cannot be built or does not start.
+pub fn run_on_api_server(
+    words: &[&str],
+    place: Place,
+    sink: &mut (dyn Write + Send),
+) -> Result<u8> {
+    let kernel = Kernel::find(place)?;
+    let assets = tools::ensure()?;
+    let programs = Programs::build()?;
+    let plane = ControlPlane::start(&programs, &assets)?;
+    match &kernel {
+        Kernel::Here => {
+            let files = plane.kubeconfigs(false)?;
+            let shown = [&files.admin, &files.controller].map(|path| path.display().to_string());
+            let words = with_kubeconfigs(words, &shown[0], &shown[1]);
+            here(&words, &programs, &[(tools::ASSETS, &assets)], sink)
+        }
+        Kernel::Guest(image) => {
+            let words = with_kubeconfigs(words, ADMIN, CONTROLLER);
+            let mut job = in_guest(&words, &programs)?;
+            let files = plane.kubeconfigs(true)?;
+            job.payload.file(ADMIN, &files.admin);
+            job.payload.file(CONTROLLER, &files.controller);
+            // A file, not a program of the payload: it is linked with no library.
+            job.payload.file(KUBECTL, &assets.join("kubectl"));
+            job.network = true;
+            guest::run(image, &job, sink)
+        }
+    }
+}
+
+fn with_kubeconfigs<'a>(words: &[&'a str], admin: &'a str, controller: &'a str) -> Vec<&'a str> {
+    let more = ["--kubeconfig", admin, "--controller-kubeconfig", controller];
+    [words, &more].concat()
+}
+
+fn here(
+    words: &[&str],
+    programs: &Programs,
+    environment: &[(&str, &Path)],
+    sink: &mut dyn Write,
+) -> Result<u8> {
+    let files = nested::root().join("e2e");
+    let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
+    command.args(words).arg("--files").arg(files);
+    command.envs(environment.iter().copied());
+    Ok(exit_code(nested::stream(&mut command, sink)?))
+}
+
+fn in_guest(words: &[&str], programs: &Programs) -> Result<Job> {
+    let words = [&[SCENARIOS], words, &["--files", FILES]].concat();
+    let mut job = with_our_programs(job(&words), programs);
+    job.payload
+        .folder(FILES, &nested::root().join("e2e"), NOT_INPUT)?;
+    Ok(job)
 }
 
 /// Runs a test program that cargo has built and returns its exit status.

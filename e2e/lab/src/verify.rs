@@ -110,8 +110,11 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
         }
         Work::Scenarios(words) => Ok(scenarios::run(words, place, Mode::default(), counter)? == 0),
         Work::Cluster(words) => Ok(cluster::run_scenarios(words, counter)? == 0),
-        Work::Demo => {
-            let code = demo::run(place, Mode::default(), counter)?;
+        Work::Demo | Work::ClusterDemo => {
+            let code = match work {
+                Work::ClusterDemo => demo::run_cluster(place, counter)?,
+                _ => demo::run(place, Mode::default(), counter)?,
+            };
             counter.finish()?;
             ensure!(
                 code != 0 || demo::closes_well(&counter.last),
@@ -146,7 +149,7 @@ fn judge(work: Work, seen: Count, result: Result<bool>) -> (Count, Option<String
             failed_too,
             Some(format!("could not be run to its end: {error:#}")),
         ),
-        (Work::Check(_) | Work::Demo, Ok(passed)) => (one(passed), None),
+        (Work::Check(_) | Work::Demo | Work::ClusterDemo, Ok(passed)) => (one(passed), None),
         (_, Ok(false)) if seen.failed == 0 => (
             failed_too,
             Some("its program failed without telling of a failed test".to_owned()),

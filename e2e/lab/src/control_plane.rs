@@ -1,0 +1,132 @@
+//! A control plane on this machine's loopback that lasts as long as one run needs it.
+//!
+//! Invariant: its programs end with this process: it ends when its standard input does.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::nested::{Programs, SCENARIOS};
+use crate::progress::{self, Step};
+use crate::{process, tools};
+
+/// The user that has the controller's rights and no more.
+const CONTROLLER: &str = "portolan-controller";
+/// How its last line begins; everything it says of itself stands before.
+const LAST: &str = "# Ctrl-C";
+
+/// It runs; dropping it ends it and waits until it has.
+#[derive(Debug)]
+pub(crate) struct ControlPlane {
+    child: Child,
+    said: Vec<String>,
+}
+
+/// Paths of kubeconfigs on this machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Kubeconfigs {
+    /// May do everything.
+    pub(crate) admin: PathBuf,
+    /// The controller's own.
+    pub(crate) controller: PathBuf,
+}
+
+impl ControlPlane {
+    /// Starts one without nodes, with the tools in the folder `assets`, and waits until it serves.
+    ///
+    /// # Errors
+    /// It ended instead; what it complained of is on standard error.
+    pub(crate) fn start(programs: &Programs, assets: &Path) -> Result<Self> {
+        let step = Step::start("Control plane");
+        step.detail("starting etcd, API server and controllers");
+        let child = process::built(&programs.named(SCENARIOS)?.path)?
+            .args(["control-plane", "--nodes", "0", "--user", CONTROLLER])
+            .envs(progress::for_programs())
+            .env(tools::ASSETS, assets)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the control plane")?;
+        let mut plane = Self {
+            child,
+            said: Vec::new(),
+        };
+        let output = plane.child.stdout.take();
+        let output = output.context("a piped child has a standard output")?;
+        for line in BufReader::new(output).lines() {
+            let line = line.context("reading what the control plane says")?;
+            if line.starts_with(LAST) {
+                step.done("serves");
+                return Ok(plane);
+            }
+            plane.said.push(line);
+        }
+        bail!("the control plane ended before it served; see above, and `cargo lab cluster`")
+    }
+
+    /// Its kubeconfigs as they reach it from a guest, or from this machine.
+    ///
+    /// # Errors
+    /// It has named none.
+    pub(crate) fn kubeconfigs(&self, from_guest: bool) -> Result<Kubeconfigs> {
+        find(&self.said, from_guest)
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        // At the end of its input it ends its programs and removes its folder.
+        drop(self.child.stdin.take());
+        // Fails only if it has ended and was waited for already, which is what is wanted.
+        drop(self.child.wait());
+    }
+}
+
+fn find(said: &[String], from_guest: bool) -> Result<Kubeconfigs> {
+    let (admin, controller) = if from_guest {
+        (
+            "# From an emulated guest: ".to_owned(),
+            format!("# As {CONTROLLER} from an emulated guest: "),
+        )
+    } else {
+        (
+            "export KUBECONFIG=".to_owned(),
+            format!("# As {CONTROLLER}: "),
+        )
+    };
+    let path = |beginning: &str| {
+        let mut found = said.iter().filter_map(|line| line.strip_prefix(beginning));
+        let path = found.next().map(PathBuf::from);
+        path.with_context(|| format!("the control plane said no `{beginning}`: {said:?}"))
+    };
+    Ok(Kubeconfigs {
+        admin: path(&admin)?,
+        controller: path(&controller)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubeconfigs_are_read_from_what_the_control_plane_says() {
+        let said = [
+            "export KUBECONFIG=/a",
+            "# From an emulated guest: /b",
+            "# As portolan-controller: /c",
+            "# As portolan-controller from an emulated guest: /d",
+        ]
+        .map(str::to_owned);
+        let of = |admin: &str, controller: &str| Kubeconfigs {
+            admin: admin.into(),
+            controller: controller.into(),
+        };
+        assert_eq!(find(&said, false).unwrap(), of("/a", "/c"));
+        assert_eq!(find(&said, true).unwrap(), of("/b", "/d"));
+        let error = find(&said[..2], true).unwrap_err().to_string();
+        assert!(error.contains("# As portolan-controller"), "{error}");
+    }
+}
