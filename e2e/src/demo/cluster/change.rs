@@ -79,7 +79,7 @@ pub(super) fn show(
     let arrived = wait(stage, scene, change.then);
     report(stage, checks, scene, start)?;
     stage.console.line(&format!(
-        "kubectl itself took {:.1} s",
+        "counted from the command on; kubectl itself took {:.1} s",
         returned.as_secs_f64()
     ));
     let arrived = arrived.map_err(|error| scene.cluster.with_logs(&error));
@@ -89,23 +89,36 @@ pub(super) fn show(
 
 /// Waits until pods and slices are as they should be and both kernels follow the slices.
 pub(super) fn wait(stage: &Stage, scene: &mut Scene<'_>, then: Settled) -> Result<()> {
-    let mut missing = String::new();
-    stage
-        .waits
-        .until(
-            "both kernels to send new connections where the slices say",
-            FOLLOWS,
-            LOOK_AGAIN,
-            || {
-                scene.cluster.check_running()?;
-                missing = unsettled(scene, then)
-                    .or_else(|| behind(scene))
-                    .unwrap_or_default();
-                Ok(missing.is_empty().then_some(()))
-            },
-            String::new,
-        )
-        .map_err(|error| anyhow!("{error:#}{missing}"))
+    let what = "both kernels to send new connections where the slices say";
+    wait_until(stage, what, || {
+        scene.cluster.check_running()?;
+        Ok(unsettled(scene, then).or_else(|| behind(scene)))
+    })
+}
+
+/// Waits until pods and slices are as they should be, whatever kernels hold.
+pub(super) fn wait_for_slices(stage: &Stage, scene: &Scene<'_>, then: Settled) -> Result<()> {
+    wait_until(stage, "pods and slices", || Ok(unsettled(scene, then)))
+}
+
+/// Waits until nothing is `missing` any more.
+fn wait_until(
+    stage: &Stage,
+    what: &str,
+    mut missing: impl FnMut() -> Result<Option<String>>,
+) -> Result<()> {
+    let mut last = None;
+    let done = stage.waits.until(
+        what,
+        FOLLOWS,
+        LOOK_AGAIN,
+        || {
+            last = missing()?;
+            Ok(last.is_none().then_some(()))
+        },
+        String::new,
+    );
+    done.map_err(|error| anyhow!("{error:#}{}", last.unwrap_or_default()))
 }
 
 /// What Kubernetes has not done yet.
