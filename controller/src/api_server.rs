@@ -12,8 +12,8 @@ use thiserror::Error;
 /// Where the API server is and who we are there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiServer {
-    /// A kubeconfig file. Without one: `KUBECONFIG`, `~/.kube/config`, or within a cluster the
-    /// service account of the pod.
+    /// A kubeconfig file. Without one: `KUBECONFIG`, `~/.kube/config`, or within a cluster, together
+    /// with an address, the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
     /// A context of that file other than its current one.
     pub context: Option<String>,
@@ -32,11 +32,16 @@ pub enum ApiServerError {
         /// What is wrong.
         source: kube::config::KubeconfigError,
     },
-    /// Neither file nor cluster.
+    /// No file, and within a cluster no address.
     #[error(
-        "no API server: {0}; give --kubeconfig FILE, or --manifests DIR to work without a cluster"
+        "no API server: {0}; give --kubeconfig FILE, within a cluster --api-server URL (the address of \
+         the `kubernetes` Service works only once agents have their plans), or --manifests DIR to work \
+         without a cluster"
     )]
-    Nowhere(kube::config::InferConfigError),
+    Nowhere(kube::config::KubeconfigError),
+    /// An address alone, and no service account.
+    #[error("no credentials for the API server: {0}; give --kubeconfig FILE")]
+    NotInCluster(kube::config::InClusterError),
     /// The address makes no sense.
     #[error("--api-server {0:?} is no address; write it like https://10.0.0.5:6443")]
     Address(String),
@@ -68,16 +73,22 @@ impl ApiServer {
     }
 
     async fn config(&self) -> Result<Config, ApiServerError> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
         let Some(path) = &self.kubeconfig else {
-            return Config::infer().await.map_err(ApiServerError::Nowhere);
+            return match Config::from_kubeconfig(&options).await {
+                Ok(config) => Ok(config),
+                Err(_) if self.address.is_some() => {
+                    Config::incluster().map_err(ApiServerError::NotInCluster)
+                }
+                Err(error) => Err(ApiServerError::Nowhere(error)),
+            };
         };
         let failed = |source| ApiServerError::Kubeconfig {
             path: path.display().to_string(),
             source,
-        };
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            ..KubeConfigOptions::default()
         };
         let file = Kubeconfig::read_from(path).map_err(failed)?;
         Config::from_custom_kubeconfig(file, &options)

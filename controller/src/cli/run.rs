@@ -36,7 +36,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "DIR", env = "PORTOLAN_MANIFESTS", conflicts_with_all = ["kubeconfig", "context", "api_server"])]
     manifests: Option<PathBuf>,
     /// How the API server is reached. Default: KUBECONFIG, ~/.kube/config, or the service account
-    /// of the pod.
+    /// of the pod together with --api-server.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig other than its current one.
@@ -138,7 +138,7 @@ async fn follow(config: Config) -> anyhow::Result<()> {
     );
     let store = Arc::new(Store::default());
     let board = Arc::new(Board::default());
-    let following = Following::start(feed, config.plans_dir, &store, &board);
+    let mut following = Following::start(feed, config.plans_dir, &store, &board);
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let served = serve(listener, store, board, async { drop(ended.await) });
     let signalled = async {
@@ -154,6 +154,8 @@ async fn follow(config: Config) -> anyhow::Result<()> {
         result = served => result.context("serve plans"),
         // Streams of agents never end by themselves; they connect again elsewhere.
         () = signalled => Ok(()),
+        // Stale plans that look fresh are worse than none: whoever runs this starts it again.
+        broken = following.broken() => Err(broken),
     };
     following.end().await?;
     if let Listen::Unix(path) = listen {
@@ -217,6 +219,28 @@ impl Following {
         }
     }
 
+    /// Waits until a part has ended by itself, which is a defect.
+    async fn broken(&mut self) -> anyhow::Error {
+        let publisher = async {
+            match &mut self.publisher {
+                Some(publisher) => drop(publisher.await),
+                None => std::future::pending().await,
+            }
+        };
+        let watches = async {
+            match &mut self.watches {
+                Some(watches) => watches.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let part = tokio::select! {
+            _ = &mut self.engine => "planning",
+            () = publisher => "publishing",
+            () = watches => "watching",
+        };
+        anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
+    }
+
     async fn end(self) -> anyhow::Result<()> {
         let Self {
             engine,
@@ -228,6 +252,9 @@ impl Following {
             publisher.abort();
         }
         drop((watches, stop));
+        if engine.is_finished() {
+            return Ok(());
+        }
         engine.await.context("end the engine")
     }
 }

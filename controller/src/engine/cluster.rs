@@ -27,6 +27,8 @@ pub struct ClusterSource {
     missing: BTreeSet<Kind>,
     /// What was seen meanwhile.
     waiting: Vec<Seen>,
+    /// How much of it is of different objects.
+    compacted: usize,
     /// Whether the settings could be read, or there are none.
     settings_known: bool,
     /// What was said about reading objects.
@@ -41,6 +43,7 @@ impl ClusterSource {
             seen,
             missing: Kind::ALL.into_iter().collect(),
             waiting: Vec::new(),
+            compacted: 0,
             settings_known: true,
             journal: Journal::default(),
         }
@@ -60,6 +63,11 @@ impl ClusterSource {
         }
     }
 
+    /// How much was seen and waits for kinds that were not listed yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Takes in what was seen together.
     pub fn take_in(&mut self, batch: Vec<Seen>, start: Instant) {
         for seen in &batch {
@@ -72,6 +80,10 @@ impl ClusterSource {
         }
         self.waiting.extend(batch);
         if !self.missing.is_empty() || !(self.settings_known || self.engine.published) {
+            if self.waiting.len() > self.compacted * 2 + BATCH {
+                compact(&mut self.waiting);
+                self.compacted = self.waiting.len();
+            }
             return;
         }
         let batch = std::mem::take(&mut self.waiting);
@@ -96,6 +108,8 @@ impl ClusterSource {
                     names.add(|| format!("all {} of {}", objects.len(), kind.resource()));
                     self.journal.note_all(kind, &objects, &unreadable);
                     readable.extend(unreadable.iter().map(|(id, _)| id.clone()));
+                    let were = known.left_out.keys();
+                    readable.extend(were.filter(|id| Kind::of(id) == kind).cloned());
                     events.push(replace(&mut known, kind, objects, unreadable));
                 }
                 Seen::Present(found) => {
@@ -158,16 +172,41 @@ impl ClusterSource {
     }
 }
 
+/// Leaves only the last word about each object: a kind may be missing for days.
+fn compact(waiting: &mut Vec<Seen>) {
+    let (mut listed, mut said) = (BTreeSet::new(), BTreeSet::new());
+    let mut last: Vec<Seen> = Vec::new();
+    for seen in waiting.drain(..).rev() {
+        let counts = match &seen {
+            Seen::All { kind, .. } => listed.insert(*kind),
+            Seen::Present(found) => says(&listed, &mut said, found.id()),
+            Seen::Unreadable(id, _) | Seen::Gone(id) => says(&listed, &mut said, id.clone()),
+        };
+        if counts {
+            last.push(seen);
+        }
+    }
+    last.reverse();
+    *waiting = last;
+}
+
+/// Whether a word about an object is the last one, when read from the end.
+fn says(listed: &BTreeSet<Kind>, said: &mut BTreeSet<ObjectId>, id: ObjectId) -> bool {
+    !listed.contains(&Kind::of(&id)) && said.insert(id)
+}
+
 /// Everything of a kind in place of what was known. What is there and cannot be read keeps the
 /// form it had (S-183).
 fn replace(
     known: &mut Known,
     kind: Kind,
-    mut objects: Vec<Found>,
+    objects: Vec<Found>,
     unreadable: Vec<(ObjectId, String)>,
 ) -> Event {
     let model = known.planner.model();
-    objects.extend(unreadable.iter().filter_map(|(id, _)| kept(model, id)));
+    let kept = unreadable.iter().filter_map(|(id, _)| kept(model, id));
+    // Of two forms of one object the later one counts: what could be read.
+    let objects: Vec<Found> = kept.chain(objects).collect();
     known.left_out.retain(|id, _| Kind::of(id) != kind);
     known.left_out.extend(unreadable);
     /// All objects of one kind, as an event.

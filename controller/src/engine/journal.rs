@@ -42,7 +42,8 @@ impl Journal {
         objects: &[Found],
         unreadable: &[(ObjectId, String)],
     ) {
-        let present: BTreeSet<ObjectId> = objects.iter().map(Found::id).collect();
+        let broken = unreadable.iter().map(|(id, _)| id.clone());
+        let present: BTreeSet<ObjectId> = objects.iter().map(Found::id).chain(broken).collect();
         self.said
             .retain(|id, _| Kind::of(id) != kind || present.contains(id));
         for found in objects {

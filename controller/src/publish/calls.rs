@@ -22,6 +22,8 @@ use super::write::{
 const MANAGER: &str = "portolan-controller";
 /// How long a call may take.
 const LONGEST: Duration = Duration::from_secs(30);
+/// How long all pages of a listing may take together.
+const LISTING: Duration = Duration::from_secs(300);
 /// Objects in a page of a listing: they are forgotten page by page.
 const PAGE: u32 = 100;
 /// How long the text of a failure may be in a log line.
@@ -46,13 +48,17 @@ impl Calls {
 
     /// Makes a call and tells what came of it.
     pub(super) async fn make(self, call: Box<Call>) -> (Box<Call>, Outcome) {
-        let made = tokio::time::timeout(LONGEST, self.attempt(&call)).await;
+        let longest = match call.act {
+            Act::List => LISTING,
+            _ => LONGEST,
+        };
+        let made = tokio::time::timeout(longest, self.attempt(&call)).await;
         let outcome = match made {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => Outcome::Failed(failure(&call, &error)),
             Err(_) => Outcome::Failed(Failure {
                 class: FailureClass::Unreachable,
-                text: format!("no answer within {} s", LONGEST.as_secs()),
+                text: format!("no answer within {} s", longest.as_secs()),
             }),
         };
         (call, outcome)

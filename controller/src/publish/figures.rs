@@ -122,7 +122,8 @@ impl Figures {
         if let Some(zone) = zone {
             for planned in particular {
                 sum += endpoints(planned, node);
-                sum -= endpoints(planned, &zone.anybody);
+                // The figures may be older than the Service; they are counted again soon.
+                sum = sum.saturating_sub(endpoints(planned, &zone.anybody));
             }
         }
         let local = self.local.get(&node.name).copied();
@@ -150,8 +151,8 @@ impl Figures {
             .collect();
         for planned in particular.filter(|planned| !planned.hints.is_empty()) {
             match hints(planned, &zone.anybody) {
-                Hints::Used => hinted -= 1,
-                Hints::Ignored(_) => ignored -= 1,
+                Hints::Used => hinted = hinted.saturating_sub(1),
+                Hints::Ignored(_) => ignored = ignored.saturating_sub(1),
                 Hints::None => {}
             }
             shown.remove(&planned.id);

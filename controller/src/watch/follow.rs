@@ -42,6 +42,8 @@ enum End {
     Resume(String),
     /// All has to be listed again.
     Relist(Problem),
+    /// The server does not stream existing objects; they are to be read in pages.
+    NoStreams,
     /// The server does not know the kind, which may be.
     Unknown,
     /// Nobody listens any more.
@@ -61,6 +63,8 @@ pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>) {
         kind,
         seen,
         streams: true,
+        said_pages: false,
+        known: false,
         troubled: None,
         pause: FIRST_PAUSE,
     };
@@ -71,8 +75,13 @@ struct Follower {
     client: Client,
     kind: Kind,
     seen: mpsc::Sender<Seen>,
-    /// Whether the server can send existing objects as a stream.
+    /// Whether existing objects are asked for as a stream. Where that fails the next list is read in
+    /// pages, and the one after it is tried as a stream again: the server may have been replaced.
     streams: bool,
+    /// Whether it was said that they are not.
+    said_pages: bool,
+    /// Whether the server knew the kind once.
+    known: bool,
     /// What is wrong and was said.
     troubled: Option<String>,
     /// The next pause after a failure.
@@ -94,12 +103,14 @@ impl Follower {
                     }
                 }
                 End::Unknown => sleep(UNKNOWN_PAUSE).await,
-                End::Relist(problem) if self.streams && refuses_streams(&problem) => {
+                End::NoStreams => {
                     self.streams = false;
-                    info!(
-                        kind = self.kind.name(),
-                        "the server streams no lists; listing in pages"
-                    );
+                    if !std::mem::replace(&mut self.said_pages, true) {
+                        info!(
+                            kind = self.kind.name(),
+                            "the server streams no lists; listing in pages"
+                        );
+                    }
                 }
                 End::Relist(problem) => {
                     self.complain(&problem);
@@ -128,6 +139,7 @@ impl Follower {
         // Without a version the server answers with what is true now, not with what it remembers.
         let mut events = match self.open("", true).await {
             Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
+            Err(problem) if refuses_streams(&problem) => return Err(End::NoStreams),
             events => events?,
         };
         let mut all = All::default();
@@ -136,8 +148,7 @@ impl Follower {
                 Ok(event) => event,
                 Err(_) => {
                     // Servers that do not know the parameter never tell where the list ends.
-                    self.streams = false;
-                    return Err(Problem::Silent(ANSWER).into());
+                    return Err(End::NoStreams);
                 }
             };
             match event.transpose().map_err(Problem::Api)? {
@@ -155,9 +166,13 @@ impl Follower {
                         return Ok((events, mark.metadata.resource_version));
                     }
                 }
-                Some(WatchEvent::Deleted(_)) => {}
+                // It should not come before the end of the list, and servers were seen to send it.
+                Some(WatchEvent::Deleted(text)) => all.remove(self.kind, &text),
                 Some(WatchEvent::Error(status)) => return Err(failed(status)),
-                None => return Err(Problem::CutShort.into()),
+                None => {
+                    self.streams = false;
+                    return Err(Problem::CutShort.into());
+                }
             }
         }
     }
@@ -190,6 +205,7 @@ impl Follower {
                 let version = version.ok_or(Problem::NoVersion)?;
                 self.tell(all.seen(self.kind)).await?;
                 self.recovered();
+                self.streams = true;
                 return Ok(version);
             }
         }
@@ -223,14 +239,17 @@ impl Follower {
         mut events: Events,
         mut version: String,
     ) -> Result<std::convert::Infallible, End> {
+        let mut progress = false;
         loop {
             let event = match timeout(SILENCE, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(None) => return Err(End::Resume(version)),
-                Ok(Some(Err(error))) => {
+                Ok(Some(Err(error))) if progress => {
                     debug!(kind = self.kind.name(), %error, "watch broken");
                     return Err(End::Resume(version));
                 }
+                // To go on from here would fail again, and for ever if it is this event.
+                Ok(Some(Err(error))) => return Err(Problem::Api(error).into()),
                 Err(_) => {
                     debug!(kind = self.kind.name(), "watch silent");
                     return Err(End::Resume(version));
@@ -238,6 +257,7 @@ impl Follower {
             };
             // An event shows that the server answers again.
             self.recovered();
+            progress = true;
             let (text, gone) = match event {
                 WatchEvent::Added(text) | WatchEvent::Modified(text) => (text, false),
                 WatchEvent::Deleted(text) => (text, true),
@@ -271,7 +291,8 @@ impl Follower {
     }
 
     fn is_unknown(&self, problem: &Problem) -> bool {
-        self.kind.may_be_unknown() && problem.status() == Some(404)
+        // Once it was there, 404 is somebody else's answer: a proxy's, or a wrong path's.
+        self.kind.may_be_unknown() && !self.known && problem.status() == Some(404)
     }
 
     /// Of a kind that the server does not know there is nothing.
@@ -294,6 +315,7 @@ impl Follower {
     }
 
     fn recovered(&mut self) {
+        self.known = true;
         self.pause = FIRST_PAUSE;
         if self.troubled.take().is_some() {
             info!(kind = self.kind.name(), "watching again");
@@ -332,6 +354,13 @@ impl All {
                 kind = kind.name(),
                 "an object without a name came; it is passed over"
             ),
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, text: &Text) {
+        if let Some((gone, _)) = identity(kind, text) {
+            self.objects.retain(|found| found.id() != gone);
+            self.unreadable.retain(|(id, _)| *id != gone);
         }
     }
 

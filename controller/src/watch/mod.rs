@@ -44,7 +44,14 @@ pub enum Seen {
 /// Watches that run; they end when this is dropped.
 #[derive(Debug)]
 pub struct Watches {
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
+}
+
+impl Watches {
+    /// Waits until one of them has ended, which none does by itself while somebody listens.
+    pub async fn ended(&mut self) {
+        drop(self.tasks.join_next().await);
+    }
 }
 
 /// Starts one watch of each kind. What they see comes out of the receiver.
@@ -54,5 +61,5 @@ pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Seen>) {
     for kind in Kind::ALL {
         tasks.spawn(follow::run(client.clone(), kind, seen.clone()));
     }
-    (Watches { _tasks: tasks }, receiver)
+    (Watches { tasks }, receiver)
 }

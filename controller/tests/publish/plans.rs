@@ -100,7 +100,7 @@ fn a_plan_that_is_too_large_goes_on_in_slices_of_its_node() {
     assert!(without.overflow.is_empty());
     let told = without.plan.overflow.unwrap();
     assert_eq!(told.slices, 0);
-    assert!(told.note.contains("kubectl proxyplan show node-a"));
+    assert!(told.note.contains("portolan-controller plan --node node-a"));
 }
 
 #[test]

@@ -102,6 +102,25 @@ fn nothing_is_streamed_before_every_kind_was_listed_once() {
 }
 
 #[test]
+fn what_waits_for_a_kind_that_is_missing_is_bounded_by_the_objects_there_are() {
+    let mut controller = Controller::new();
+    let mut lists = everything(vec![service("a")]);
+    let last = lists.remove(0);
+    controller.sees(lists);
+    for _ in 0..3 {
+        controller.sees((0..5000).map(|_| Seen::Present(Box::new(service("ab")))));
+    }
+    controller.sees([Seen::Gone(service("a").id())]);
+    assert!(
+        controller.source.waiting() < 6000,
+        "{}",
+        controller.source.waiting()
+    );
+    controller.sees([last]);
+    assert_eq!(controller.services(), ["shop/ab"]);
+}
+
+#[test]
 fn a_list_replaces_what_was_known_and_keeps_the_last_form_of_what_cannot_be_read() {
     let mut controller = Controller::new();
     controller.sees(everything(vec![

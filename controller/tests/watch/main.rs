@@ -207,12 +207,39 @@ async fn a_server_that_was_away_is_read_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_deleted_while_it_is_listed_is_gone() {
+    let events = vec![
+        event("ADDED", &node("a", "3", "z1")),
+        event("ADDED", &node("b", "4", "z1")),
+        event("DELETED", &node("a", "5", "z1")),
+        end_of_list("7"),
+    ];
+    let server = Server::default().answers("nodes", [Reply::Stays(events)]);
+    assert_eq!(Nodes::of(&server).next().await, "all: b/z1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_read_is_not_asked_for_for_ever() {
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Ends(streamed(&[node("a", "3", "z1")], "7")),
+            Reply::Stays(vec!["{ this is no event".into()]),
+            Reply::Stays(streamed(&[node("b", "9", "z1")], "9")),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1");
+    assert_eq!(nodes.next().await, "all: b/z1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn half_a_list_is_no_list() {
     let server = Server::default().answers(
         "nodes",
         [
             Reply::Ends(vec![event("ADDED", &node("a", "3", "z1"))]),
-            Reply::Stays(streamed(&[node("a", "3", "z1"), node("b", "4", "z1")], "7")),
+            page(&[node("a", "3", "z1"), node("b", "4", "z1")], "7", ""),
         ],
     );
     assert_eq!(Nodes::of(&server).next().await, "all: a/z1 b/z1");

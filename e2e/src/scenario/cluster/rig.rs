@@ -217,6 +217,9 @@ impl<'a> Rig<'a> {
         if let Some(status) = ended {
             bail!(self.with_logs(&anyhow::anyhow!("the controller ended with {status}")));
         }
+        if self.controller_said()?.contains("panicked") {
+            bail!(self.with_logs(&anyhow::anyhow!("the controller panicked")));
+        }
         Ok(())
     }
 
