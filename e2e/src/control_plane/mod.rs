@@ -2,7 +2,7 @@
 //! own controllers, with an authority, ports and a folder of their own. No root is needed.
 //!
 //! Each program is a guard, and each can be ended and started again by itself; the store keeps its
-//! data. The programs are found by [`Program::path`], never in PATH. [`kubelet`] plays the nodes.
+//! data. The programs are found by [`Program::path`](crate::program::Program::path), never in PATH. [`kubelet`] plays the nodes.
 
 mod authority;
 mod clients;
