@@ -302,10 +302,7 @@ impl<'lab> Cluster<'lab> {
     }
 
     /// Fails if a program ended by itself.
-    ///
-    /// # Errors
-    /// Names the first one.
-    pub fn check_running(&mut self) -> Result<()> {
+    pub(crate) fn check_running(&mut self) -> Result<()> {
         for running in self.agents.values_mut().chain(self.controller.iter_mut()) {
             if let Some(status) = running.ended()? {
                 bail!("{} ended with {status}", running.line());
