@@ -168,7 +168,16 @@ impl Follower {
                 }
                 // It should not come before the end of the list, and servers were seen to send it.
                 Some(WatchEvent::Deleted(text)) => all.remove(self.kind, &text),
-                Some(WatchEvent::Error(status)) => return Err(failed(status)),
+                Some(WatchEvent::Error(status)) => {
+                    // Some refuse within the stream they have opened.
+                    let problem = Problem::Api(kube::Error::Api(status));
+                    let refused = refuses_streams(&problem);
+                    return Err(if refused {
+                        End::NoStreams
+                    } else {
+                        problem.into()
+                    });
+                }
                 None => {
                     self.streams = false;
                     return Err(Problem::CutShort.into());

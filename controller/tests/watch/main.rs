@@ -207,6 +207,21 @@ async fn a_server_that_was_away_is_read_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_within_the_stream_is_read_page_by_page() {
+    let status = json!({"kind": "Status", "code": 500, "message": "too old a store"});
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Ends(vec![event("ERROR", &status)]),
+            page(&[node("a", "3", "z1")], "7", ""),
+        ],
+    );
+    assert_eq!(Nodes::of(&server).next().await, "all: a/z1");
+    let asked = server.asked("nodes");
+    assert!(asked[1].contains("limit="), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_deleted_while_it_is_listed_is_gone() {
     let events = vec![
         event("ADDED", &node("a", "3", "z1")),
