@@ -6,10 +6,10 @@ use std::sync::Arc;
 use portolan_plan::{Entry, EntryKey, NodeEntry, ServiceId};
 
 use crate::index::Index;
-use crate::model::{AddressType, ClusterModel, EndpointSlice, Event, Touched};
+use crate::model::{ClusterModel, Event, Touched};
 use crate::node::{node_entry, node_warnings};
 use crate::service::plan_service;
-use crate::{PlannedService, Reason, Warning};
+use crate::{PlannedService, Warning};
 
 /// What really differs from before; `None` is gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -157,7 +157,10 @@ impl Planner {
     pub fn warnings_of_services(&self) -> BTreeSet<Warning> {
         let services = self.services.values();
         let services = services.flat_map(|planned| planned.warnings.iter().cloned());
-        let slices = self.model.slices().flat_map(|slice| slice_warnings(slice));
+        let slices = self.model.slices().flat_map(|slice| {
+            let reasons = slice.reasons();
+            reasons.map(|reason| Warning::new("EndpointSlice", &slice.id, reason))
+        });
         services.chain(slices).collect()
     }
 
@@ -166,16 +169,6 @@ impl Planner {
         let node = self.model.node(name).into_iter();
         node.flat_map(|node| node_warnings(node))
     }
-}
-
-fn slice_warnings(slice: &EndpointSlice) -> impl Iterator<Item = Warning> {
-    let nameless = slice
-        .service
-        .is_none()
-        .then_some(Reason::SliceWithoutService);
-    let names = (slice.address_type == AddressType::Fqdn).then_some(Reason::SliceOfNames);
-    let reasons = slice.ignored.iter().cloned().chain(nameless).chain(names);
-    reasons.map(|reason| Warning::new("EndpointSlice", &slice.id, reason))
 }
 
 /// Keeps a value and tells of it only if it differs.

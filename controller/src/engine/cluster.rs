@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use portolan_planner::model::{ClusterModel, Event, ObjectChange, ProxyConfig};
+use portolan_planner::model::{ClusterModel, Event, Object as _, ObjectChange, ProxyConfig};
 use tokio::sync::mpsc::Receiver;
 use tracing::{error, info};
 
@@ -110,7 +110,8 @@ impl ClusterSource {
                     readable.extend(unreadable.iter().map(|(id, _)| id.clone()));
                     let were = known.left_out.keys();
                     readable.extend(were.filter(|id| Kind::of(id) == kind).cloned());
-                    events.push(replace(&mut known, kind, objects, unreadable));
+                    let kept = kept_forms(known.planner.model(), &events, &unreadable);
+                    events.push(replace(&mut known, kind, kept, objects, unreadable));
                 }
                 Seen::Present(found) => {
                     let id = found.id();
@@ -172,27 +173,66 @@ impl ClusterSource {
     }
 }
 
-/// Leaves only the last word about each object: a kind may be missing for days.
+/// Leaves only the last word about each object: a kind may be missing for days. Of what cannot be
+/// read any more the last form that could be read stays as well (S-183).
 fn compact(waiting: &mut Vec<Seen>) {
-    let (mut listed, mut said) = (BTreeSet::new(), BTreeSet::new());
+    let mut kept = Kept::default();
     let mut last: Vec<Seen> = Vec::new();
     for seen in waiting.drain(..).rev() {
-        let counts = match &seen {
-            Seen::All { kind, .. } => listed.insert(*kind),
-            Seen::Present(found) => says(&listed, &mut said, found.id()),
-            Seen::Unreadable(id, _) | Seen::Gone(id) => says(&listed, &mut said, id.clone()),
-        };
-        if counts {
-            last.push(seen);
-        }
+        kept.take(seen, &mut last);
     }
     last.reverse();
     *waiting = last;
 }
 
-/// Whether a word about an object is the last one, when read from the end.
-fn says(listed: &BTreeSet<Kind>, said: &mut BTreeSet<ObjectId>, id: ObjectId) -> bool {
-    !listed.contains(&Kind::of(&id)) && said.insert(id)
+/// What is known when words are read from the last one to the first.
+#[derive(Default)]
+struct Kept {
+    listed: BTreeSet<Kind>,
+    /// Objects whose form, or end, is known.
+    settled: BTreeSet<ObjectId>,
+    /// Objects that cannot be read and have no form yet.
+    formless: BTreeSet<ObjectId>,
+}
+
+impl Kept {
+    fn take(&mut self, seen: Seen, last: &mut Vec<Seen>) {
+        match seen {
+            Seen::All {
+                kind,
+                ref unreadable,
+                ..
+            } if self.listed.insert(kind) => {
+                let ids = unreadable.iter().map(|(id, _)| id.clone());
+                let formless = ids.filter(|id| !self.settled.contains(id));
+                self.formless.extend(formless.collect::<Vec<_>>());
+                last.push(seen);
+            }
+            // A later list stands for this one, but for what it could not read.
+            Seen::All { objects, .. } => {
+                let wanted = objects
+                    .into_iter()
+                    .filter(|found| self.formless.remove(&found.id()));
+                last.extend(wanted.map(|found| Seen::Present(Box::new(found))));
+            }
+            Seen::Present(ref found) if self.settles(&found.id()) => last.push(seen),
+            Seen::Gone(ref id) if self.settles(id) => last.push(seen),
+            Seen::Unreadable(ref id, _)
+                if !self.listed.contains(&Kind::of(id)) && !self.settled.contains(id) =>
+            {
+                if self.formless.insert(id.clone()) {
+                    last.push(seen);
+                }
+            }
+            Seen::Present(_) | Seen::Gone(_) | Seen::Unreadable(..) => {}
+        }
+    }
+
+    /// Whether this is the last word about the form of an object.
+    fn settles(&mut self, id: &ObjectId) -> bool {
+        let listed = self.listed.contains(&Kind::of(id));
+        (self.formless.remove(id) || !listed) && self.settled.insert(id.clone())
+    }
 }
 
 /// Everything of a kind in place of what was known. What is there and cannot be read keeps the
@@ -200,13 +240,12 @@ fn says(listed: &BTreeSet<Kind>, said: &mut BTreeSet<ObjectId>, id: ObjectId) ->
 fn replace(
     known: &mut Known,
     kind: Kind,
+    kept: Vec<Found>,
     objects: Vec<Found>,
     unreadable: Vec<(ObjectId, String)>,
 ) -> Event {
-    let model = known.planner.model();
-    let kept = unreadable.iter().filter_map(|(id, _)| kept(model, id));
     // Of two forms of one object the later one counts: what could be read.
-    let objects: Vec<Found> = kept.chain(objects).collect();
+    let objects: Vec<Found> = kept.into_iter().chain(objects).collect();
     known.left_out.retain(|id, _| Kind::of(id) != kind);
     known.left_out.extend(unreadable);
     /// All objects of one kind, as an event.
@@ -228,7 +267,50 @@ fn replace(
     }
 }
 
-/// The last form of an object that could be read.
+/// The last forms of objects that cannot be read: of this batch, else of the model.
+fn kept_forms(
+    model: &ClusterModel,
+    events: &[Event],
+    unreadable: &[(ObjectId, String)],
+) -> Vec<Found> {
+    let form = |(id, _): &(ObjectId, String)| {
+        let in_batch = events.iter().rev().find_map(|event| form_in(event, id));
+        in_batch.unwrap_or_else(|| kept(model, id))
+    };
+    unreadable.iter().filter_map(form).collect()
+}
+
+/// What an event says about the form of an object: `None` nothing, `Some(None)` that it is gone.
+fn form_in(event: &Event, id: &ObjectId) -> Option<Option<Found>> {
+    /// The same for each kind.
+    macro_rules! form {
+        ($kind:ident, $change:expr, $id:expr) => {
+            match $change {
+                ObjectChange::Upsert(object) if object.id() == *$id => {
+                    Some(Some(Found::$kind(object.clone())))
+                }
+                ObjectChange::Remove(gone) if gone == $id => Some(None),
+                ObjectChange::Replace(objects) => {
+                    let object = objects.iter().find(|object| object.id() == *$id);
+                    Some(object.cloned().map(Found::$kind))
+                }
+                ObjectChange::Upsert(_) | ObjectChange::Remove(_) => None,
+            }
+        };
+    }
+    match (event, id) {
+        (Event::Node(change), ObjectId::Node(id)) => form!(Node, change, id),
+        (Event::Service(change), ObjectId::Service(id)) => form!(Service, change, id),
+        (Event::EndpointSlice(change), ObjectId::EndpointSlice(id)) => {
+            form!(EndpointSlice, change, id)
+        }
+        (Event::ServiceCidr(change), ObjectId::ServiceCidr(id)) => form!(ServiceCidr, change, id),
+        (Event::ProxyConfig(change), ObjectId::ProxyConfig(id)) => form!(ProxyConfig, change, id),
+        _ => None,
+    }
+}
+
+/// The last form of an object that the model has.
 fn kept(model: &ClusterModel, id: &ObjectId) -> Option<Found> {
     Some(match id {
         ObjectId::Node(name) => Found::Node((**model.node(name)?).clone()),

@@ -24,9 +24,15 @@ impl Journal {
         (self.lines, self.unsaid) = (0, 0);
     }
 
-    /// What reading an object passed over.
+    /// What reading an object passed over. Nobody plans a slice by itself, so this is the place to
+    /// say that it serves nobody.
     pub(super) fn note_read(&mut self, id: &ObjectId, found: &Found) {
-        self.note(id, found.ignored().iter().map(ToString::to_string));
+        match found {
+            Found::EndpointSlice(slice) => {
+                self.note(id, slice.reasons().map(|reason| reason.to_string()))
+            }
+            other => self.note(id, other.ignored().iter().map(ToString::to_string)),
+        };
     }
 
     /// An object that could not be read.

@@ -94,6 +94,10 @@ impl Follower {
         loop {
             let start = Instant::now();
             let Err(end) = self.follow(version.take()).await;
+            // A list that works and a watch that fails at once is no recovery.
+            if start.elapsed() > LONGEST_PAUSE {
+                self.pause = FIRST_PAUSE;
+            }
             match end {
                 End::Closed => return,
                 End::Resume(last) => {
@@ -264,6 +268,9 @@ impl Follower {
                     return Err(End::Resume(version));
                 }
             };
+            if let WatchEvent::Error(status) = event {
+                return Err(failed(status));
+            }
             // An event shows that the server answers again.
             self.recovered();
             progress = true;
@@ -274,7 +281,7 @@ impl Follower {
                     version = mark.metadata.resource_version;
                     continue;
                 }
-                WatchEvent::Error(status) => return Err(failed(status)),
+                WatchEvent::Error(_) => continue,
             };
             let Some((id, at)) = identity(self.kind, &text) else {
                 warn!(
@@ -325,7 +332,6 @@ impl Follower {
 
     fn recovered(&mut self) {
         self.known = true;
-        self.pause = FIRST_PAUSE;
         if self.troubled.take().is_some() {
             info!(kind = self.kind.name(), "watching again");
         }

@@ -156,6 +156,35 @@ fn an_object_that_became_unreadable_stays_planned_until_it_can_be_read_or_is_gon
 }
 
 #[test]
+fn the_last_readable_form_counts_also_when_it_came_in_the_same_batch_or_had_to_wait() {
+    let broken = || service("ab").id();
+    let unreadable = |objects| Seen::All {
+        kind: Kind::Service,
+        objects,
+        unreadable: vec![(broken(), "spec.ports[0].port: no".into())],
+    };
+    // I-10, S-183: seen, then unreadable in the list that follows, all before anything is planned.
+    let mut controller = Controller::new();
+    let mut lists = everything(vec![service("a"), service("ab")]);
+    lists.push(unreadable(vec![service("a")]));
+    controller.sees(lists);
+    assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
+    // The same while a kind is missing for so long that what waits is compacted.
+    let mut controller = Controller::new();
+    let mut lists = everything(vec![service("a"), service("ab")]);
+    let last = lists.remove(0);
+    lists.push(unreadable(vec![service("a")]));
+    lists.push(Seen::Unreadable(service("a").id(), "spec: no".into()));
+    controller.sees(lists);
+    controller.sees((0..5000).map(|_| Seen::Present(Box::new(service("abc")))));
+    assert!(controller.source.waiting() < 20, "it was compacted");
+    controller.sees([last]);
+    assert_eq!(controller.services(), ["shop/a", "shop/ab", "shop/abc"]);
+    let known = controller.known.read();
+    assert_eq!(known.left_out.len(), 2, "{:?}", known.left_out);
+}
+
+#[test]
 fn settings_that_cannot_be_read_at_the_start_are_waited_for() {
     let mut controller = Controller::new();
     let settings = ObjectId::ProxyConfig("default".into());

@@ -49,6 +49,16 @@ impl EndpointSlice {
         let service = self.service.clone()?;
         Some(ServiceId::new(self.id.namespace.clone(), service))
     }
+
+    /// What its owner should hear: what was ignored, and why it may serve nobody (S-53, S-54).
+    pub fn reasons(&self) -> impl Iterator<Item = Reason> {
+        let nameless = self
+            .service
+            .is_none()
+            .then_some(Reason::SliceWithoutService);
+        let names = (self.address_type == AddressType::Fqdn).then_some(Reason::SliceOfNames);
+        self.ignored.iter().cloned().chain(nameless).chain(names)
+    }
 }
 
 impl Object for EndpointSlice {
