@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::nested::Programs;
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
-use crate::{cluster, demo, guest, packages, progress, scenarios, verify};
+use crate::{cluster, demo, guest, mutate, packages, progress, scenarios, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -36,6 +36,8 @@ enum Command {
     Cluster(Words),
     /// Stands up a real Kubernetes control plane on this machine; stays until Ctrl-C
     ControlPlane(ControlPlane),
+    /// Breaks the planner on purpose, one rule at a time, and demands that its tests notice
+    Mutate(Mutate),
     /// Installs what is missing, builds our programs and prints where they are
     Build,
     /// The emulated machine whose kernel has IPVS
@@ -81,6 +83,13 @@ struct Words {
     /// Names, or --all, as `portolan-scenarios cluster` takes them
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
+}
+
+#[derive(Args)]
+struct Mutate {
+    /// Only mutations with this in their name, whatever its case
+    #[arg(long, value_name = "NAME-PART")]
+    only: Option<String>,
 }
 
 #[derive(Args)]
@@ -162,6 +171,10 @@ fn run(command: Command) -> Result<u8> {
         Command::ControlPlane(ControlPlane { words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             cluster::control_plane(&words, &mut std::io::stdout())
+        }
+        Command::Mutate(Mutate { only }) => {
+            let all_killed = mutate::run(only.as_deref(), &mut std::io::stdout())?;
+            Ok(u8::from(!all_killed))
         }
         Command::Build => build(),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),

@@ -10,6 +10,7 @@ pub mod cluster;
 mod control_plane;
 pub mod demo;
 pub mod guest;
+pub mod mutate;
 pub mod nested;
 pub mod packages;
 pub mod process;

@@ -45,7 +45,7 @@ impl Programs {
         for package in PACKAGES {
             command.args(["--package", package]);
         }
-        let built = run(&mut command)?;
+        let built = run_in(&root(), &mut command)?;
         let mut programs = Vec::new();
         for name in PROGRAMS {
             let found = built
@@ -90,7 +90,7 @@ impl Programs {
 pub fn test_binary(package: &str, test: &str) -> Result<PathBuf> {
     let mut command = process::cargo()?;
     command.args(["test", "--no-run", "--package", package, "--test", test]);
-    let built = run(&mut command)?;
+    let built = run_in(&root(), &mut command)?;
     let found = built
         .into_iter()
         .find(|binary| binary.kind == "test" && binary.name == test);
@@ -150,11 +150,15 @@ fn copy_as_it_comes(mut from: impl std::io::Read, to: &mut dyn Write) -> std::io
     }
 }
 
-fn run(command: &mut Command) -> Result<Vec<Binary>> {
+/// Runs a cargo command that builds, in a folder, and returns what it built or found fresh.
+///
+/// # Errors
+/// It cannot be started, or failed.
+pub fn run_in(folder: &Path, command: &mut Command) -> Result<Vec<Binary>> {
     command.args(["--message-format", "json-render-diagnostics"]);
     let shown = process::shown(command);
     command
-        .current_dir(root())
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut child = command

@@ -93,6 +93,23 @@ pub fn built(path: &Path) -> Result<Command> {
     Ok(command)
 }
 
+/// The same, ended by the kernel when it took this much processor time, seconds, or refused more
+/// memory than this, bytes.
+///
+/// # Errors
+/// As [`built`].
+pub fn limited(path: &Path, seconds: f64, memory: u64) -> Result<Command> {
+    let mut command = program("prlimit")?;
+    command.args([
+        format!("--cpu={seconds:.0}"),
+        format!("--as={memory}"),
+        "--".to_owned(),
+    ]);
+    let inner = built(path)?;
+    command.arg(inner.get_program()).args(inner.get_args());
+    Ok(command)
+}
+
 /// A program of the control plane, wherever `tools.rs` found it, to be asked for its version.
 #[must_use]
 pub fn found(path: &Path) -> Command {

@@ -15,6 +15,8 @@ pub enum Work {
     Scenarios(&'static [&'static str]),
     /// `portolan-scenarios cluster` with these arguments, on a real API server.
     Cluster(&'static [&'static str]),
+    /// Every mutation of the planner, each killed by the test that it names.
+    Mutations,
     /// The demo, with its closing line.
     Demo,
     /// The demo of a real API server, with its closing line.
@@ -34,6 +36,7 @@ impl Work {
             }
             Self::Scenarios(words) => format!("portolan-scenarios {}", words.join(" ")),
             Self::Cluster(words) => format!("portolan-scenarios cluster {}", words.join(" ")),
+            Self::Mutations => "cargo lab mutate".to_owned(),
             Self::Demo => "cargo demo".to_owned(),
             Self::ClusterDemo => "cargo demo --cluster".to_owned(),
         }
@@ -145,6 +148,11 @@ pub const TIERS: &[Tier] = &[
             Work::Test(&["--package=ipset-rs", "--test=kernel"]),
             Work::Test(&["--package=portolan-agent", "--test=namespaces"]),
         ],
+    },
+    Tier {
+        name: "mutations",
+        title: "the planner broken on purpose: the named test fails each time",
+        work: &[Work::Mutations],
     },
     Tier {
         name: "cluster",

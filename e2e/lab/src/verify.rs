@@ -12,7 +12,7 @@ use crate::closing::{Count, Counter};
 use crate::progress::{print, say, seconds};
 use crate::scenarios::{Mode, Place};
 use crate::tiers::{TIERS, Tier, Work};
-use crate::{cluster, demo, nested, packages, process, scenarios};
+use crate::{cluster, demo, mutate, nested, packages, process, scenarios};
 
 /// What came of one tier.
 struct Outcome {
@@ -110,6 +110,7 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
         }
         Work::Scenarios(words) => Ok(scenarios::run(words, place, Mode::default(), counter)? == 0),
         Work::Cluster(words) => Ok(cluster::run_scenarios(words, counter)? == 0),
+        Work::Mutations => mutate::run(None, counter),
         Work::Demo | Work::ClusterDemo => {
             let code = match work {
                 Work::ClusterDemo => demo::run_cluster(place, counter)?,

@@ -1,0 +1,286 @@
+//! Breaks the planner on purpose, one rule at a time, and demands that the named test notices.
+//!
+//! What is broken stands in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only
+//! read. Everything happens in a copy of it, in the lab's cache.
+
+mod libtest;
+mod scratch;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::nested::{self, Binary};
+use crate::progress::Step;
+use crate::{cache, packages, process};
+
+use libtest::Verdict;
+use scratch::Scratch;
+use table::Row;
+
+/// The package that is broken.
+const PACKAGE: &str = "portolan-planner";
+/// Its folder in the clone.
+const FOLDER: &str = "controller/planner";
+/// The table, below the clone.
+const TABLE: &str = "controller/planner/tests/mutations.yaml";
+
+/// Fewer cases of each law, always the same ones, and no search for the smallest: what a row must
+/// show is that its test fails, today as tomorrow.
+const PROPTEST: &[(&str, &str)] = &[
+    ("PROPTEST_CASES", "64"),
+    ("PROPTEST_RNG_SEED", "1"),
+    ("PROPTEST_MAX_SHRINK_ITERS", "0"),
+    ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true"),
+];
+
+/// Compiling is nearly all of the time that a row takes; increments make a third of it, whatever is
+/// set for other builds. Warnings are expected in broken code.
+const CHEAP: &[(&str, &str)] = &[
+    ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
+    ("CARGO_PROFILE_DEV_DEBUG", "0"),
+    ("CARGO_INCREMENTAL", "1"),
+    ("RUSTFLAGS", "--cap-lints=allow"),
+];
+
+/// Processor time of one test program: a mutation may make it run for ever.
+const PROCESSOR_SECONDS: f64 = 120.0;
+/// Its memory, bytes: or take all there is.
+const MEMORY: u64 = 4 << 30;
+
+/// What came of a row.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The named test failed.
+    Killed,
+    /// It passed.
+    Survived,
+    /// The row does not fit the planner or its tests.
+    Wrong(String),
+}
+
+/// Breaks the planner by each row whose name contains `only`, or by all, and returns whether every
+/// named test failed. The results go to `sink`.
+///
+/// # Errors
+/// The table cannot be read, no row is meant, the copy cannot be made, the planner's tests fail
+/// before anything is broken, or the sink is closed.
+pub fn run(only: Option<&str>, sink: &mut dyn Write) -> Result<bool> {
+    packages::ensure()?;
+    let path = nested::root().join(TABLE);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {TABLE}"))?;
+    let rows = table::choose(table::parse(&text).context(TABLE)?, only)?;
+    let scratch = Scratch::prepare(&nested::root())?;
+    let planner = Planner { scratch };
+    let tests = planner.unbroken()?;
+    let mut outcomes = Vec::new();
+    for (number, row) in rows.iter().enumerate() {
+        let step = Step::start(&format!("{}/{} {}", number + 1, rows.len(), row.name));
+        let outcome = planner.outcome(row, &tests)?;
+        step.done(match &outcome {
+            Outcome::Killed => "killed",
+            Outcome::Survived => "SURVIVED",
+            Outcome::Wrong(_) => "WRONG ROW",
+        });
+        outcomes.push(outcome);
+    }
+    let (text, all_killed) = report(&rows, &outcomes);
+    sink.write_all(text.as_bytes())
+        .context("writing the results")?;
+    Ok(all_killed)
+}
+
+/// The tests of the unbroken planner: by name, the kind and name of the target that holds each.
+type Tests = BTreeMap<String, (String, String)>;
+
+/// A copy of the planner that may be broken.
+struct Planner {
+    scratch: Scratch,
+}
+
+impl Planner {
+    /// Runs all its tests; they must pass.
+    fn unbroken(&self) -> Result<Tests> {
+        let step = Step::start("the tests of the planner as it is");
+        let mut tests = Tests::new();
+        for binary in self.build(&["--lib", "--tests"], false)? {
+            let (output, ended) = self.test(&binary, &[])?;
+            let found = libtest::verdicts(&output);
+            let failed = found.iter().filter(|(_, v)| **v != Verdict::Passed);
+            let failed: Vec<&str> = failed.map(|(name, _)| *name).collect();
+            if !ended.success() || !failed.is_empty() {
+                bail!(
+                    "tests of {PACKAGE} fail though nothing is broken: {}; look at `cargo test \
+                     --package {PACKAGE}` ({ended})",
+                    failed.join(", ")
+                );
+            }
+            let target = (binary.kind.clone(), binary.name.clone());
+            tests.extend(
+                found
+                    .keys()
+                    .map(|name| ((*name).to_owned(), target.clone())),
+            );
+        }
+        step.done(&format!("{} passed", tests.len()));
+        Ok(tests)
+    }
+
+    fn outcome(&self, row: &Row, tests: &Tests) -> Result<Outcome> {
+        let (file, target) = match (self.scratch.read(&row.path()), target(row, tests)) {
+            (Ok(file), Ok(target)) => (file, target),
+            (Err(error), _) | (_, Err(error)) => return Ok(Outcome::Wrong(format!("{error:#}"))),
+        };
+        let broken = match row.apply(&file) {
+            Ok(broken) => broken,
+            Err(error) => return Ok(Outcome::Wrong(format!("{error:#}"))),
+        };
+        self.scratch.write(&row.path(), &broken)?;
+        let outcome = self.run_row(row, target);
+        self.scratch.write(&row.path(), &file)?;
+        outcome
+    }
+
+    fn run_row(&self, row: &Row, (kind, name): &(String, String)) -> Result<Outcome> {
+        let words: &[&str] = match kind.as_str() {
+            "test" => &["--test", name],
+            _ => &["--lib"],
+        };
+        let Ok(built) = self.build(words, true) else {
+            let problem = "not run; it does not compile, the compiler's words are above";
+            return Ok(Outcome::Wrong(problem.to_owned()));
+        };
+        let Some(binary) = built.iter().find(|binary| binary.name == *name) else {
+            bail!("cargo built no test program `{name}` of {PACKAGE}");
+        };
+        let (output, ended) = self.test(binary, &["--exact", &row.fails])?;
+        Ok(match libtest::verdicts(&output).get(row.fails.as_str()) {
+            Some(Verdict::Failed) => Outcome::Killed,
+            Some(Verdict::Passed) => Outcome::Survived,
+            Some(Verdict::NotRun) | None => Outcome::Wrong(format!(
+                "no verdict, the program ended before ({ended}): {}",
+                process::last_lines(output.as_bytes(), 3)
+            )),
+        })
+    }
+
+    fn build(&self, targets: &[&str], again: bool) -> Result<Vec<Binary>> {
+        let mut command = process::cargo()?;
+        command
+            .args(["test", "--no-run", "--locked", "--package", PACKAGE])
+            .args(targets)
+            .envs(CHEAP.iter().copied())
+            .env("CARGO_TARGET_DIR", self.scratch.target());
+        if again {
+            // Whatever is needed was fetched for the unbroken planner.
+            command.args(["--offline", "--quiet"]);
+        }
+        let built = nested::run_in(self.scratch.clone_folder(), &mut command)?;
+        let tests = |binary: &Binary| matches!(binary.kind.as_str(), "lib" | "test");
+        Ok(built.into_iter().filter(tests).collect())
+    }
+
+    /// What a test program prints, and how it ends.
+    fn test(&self, binary: &Binary, words: &[&str]) -> Result<(String, std::process::ExitStatus)> {
+        let limit = PROCESSOR_SECONDS * cache::slowness()?;
+        let mut command = process::limited(&binary.path, limit, MEMORY)?;
+        command
+            .args(words)
+            .envs(PROPTEST.iter().copied())
+            .current_dir(self.scratch.clone_folder().join(FOLDER))
+            .stderr(Stdio::null());
+        let output = process::finish(&mut command)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok((text, output.status))
+    }
+}
+
+/// The target that holds the test of a row.
+fn target<'a>(row: &Row, tests: &'a Tests) -> Result<&'a (String, String)> {
+    tests.get(&row.fails).with_context(|| {
+        format!(
+            "{PACKAGE} has no test `{}`; `cargo test --package {PACKAGE} -- --list` names them all",
+            row.fails
+        )
+    })
+}
+
+/// What survived and what is wrong, and the closing line.
+fn report(rows: &[Row], outcomes: &[Outcome]) -> (String, bool) {
+    let mut text = String::new();
+    let mut killed = 0;
+    for (row, outcome) in rows.iter().zip(outcomes) {
+        let (word, why) = match outcome {
+            Outcome::Killed => {
+                killed += 1;
+                continue;
+            }
+            Outcome::Survived => ("SURVIVED", "the test passes all the same"),
+            Outcome::Wrong(why) => ("WRONG ROW", why.as_str()),
+        };
+        if text.is_empty() {
+            text = format!("{:<10} MUTATION\n", "OUTCOME");
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{word:<10} {}\n{:<10} {} {:?}\n{:<10} {}: {why}",
+            row.name,
+            "",
+            row.path().display(),
+            row.find,
+            "",
+            row.fails,
+        );
+    }
+    let failed = rows.len() - killed;
+    let _ = writeln!(text, "{killed} passed, {failed} failed");
+    (text, failed == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, fails: &str) -> Row {
+        let text = format!("[{{name: {name}, file: a.rs, find: x, replace: y, fails: {fails}}}]");
+        table::parse(&text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_row_whose_test_is_not_known_is_wrong_and_a_known_one_is_found_in_its_target() {
+        let of_tests = ("test".to_owned(), "planner".to_owned());
+        let tests = Tests::from([("cases::nodes".to_owned(), of_tests.clone())]);
+        assert_eq!(
+            target(&row("a", "cases::nodes"), &tests).unwrap(),
+            &of_tests
+        );
+        // libtest takes it for a filter that no test passes, and says that all is well.
+        let error = target(&row("a", "nodes"), &tests).unwrap_err().to_string();
+        assert!(error.contains("has no test `nodes`"), "{error}");
+    }
+
+    #[test]
+    fn survivors_and_wrong_rows_are_told_of_and_counted_as_failed() {
+        let rows = [row("one", "t"), row("two", "t"), row("three", "t")];
+        let wrong = Outcome::Wrong("no such test".to_owned());
+        let (text, all_killed) = report(&rows, &[Outcome::Killed, Outcome::Survived, wrong]);
+        assert!(!all_killed);
+        assert_eq!(
+            text,
+            "OUTCOME    MUTATION\n\
+             SURVIVED   two\n           controller/planner/src/a.rs \"x\"\n\
+             \u{20}          t: the test passes all the same\n\
+             WRONG ROW  three\n           controller/planner/src/a.rs \"x\"\n\
+             \u{20}          t: no such test\n\
+             1 passed, 2 failed\n"
+        );
+        let (text, all_killed) = report(&rows[..1], &[Outcome::Killed]);
+        assert!(all_killed);
+        assert_eq!(text, "1 passed, 0 failed\n");
+    }
+}
