@@ -229,6 +229,7 @@ fn choice(
             Ok(wire::ScopeKind::Cluster) => ScopeKind::Cluster,
             Ok(wire::ScopeKind::Zone) => ScopeKind::Zone,
             Ok(wire::ScopeKind::Node) => ScopeKind::Node,
+            Ok(wire::ScopeKind::Local) => ScopeKind::Local,
             Ok(wire::ScopeKind::Unspecified) | Err(_) => return Err(unknown(choice.scope, field)),
         },
         outsiders: match wire::Outsiders::try_from(choice.outsiders) {

@@ -92,6 +92,7 @@ fn choice(choice: ListChoice) -> wire::ListChoice {
             ScopeKind::Cluster => wire::ScopeKind::Cluster,
             ScopeKind::Zone => wire::ScopeKind::Zone,
             ScopeKind::Node => wire::ScopeKind::Node,
+            ScopeKind::Local => wire::ScopeKind::Local,
         }
         .into(),
         outsiders: match choice.outsiders {

@@ -43,8 +43,29 @@ pub enum Scope {
     Cluster,
     /// Nodes of one zone use it.
     Zone(Arc<str>),
-    /// One node uses it.
+    /// One node uses it, because topology hints name the node.
     Node(Arc<str>),
+    /// One node uses it for a policy Local: it holds endpoints of this node only.
+    Local(Arc<str>),
+}
+
+impl Scope {
+    /// Whose list it is, as people read it: one that only this node uses is `node/N`, for whatever
+    /// reason it is.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Local(node) => format!("node/{node}"),
+            other => other.to_string(),
+        }
+    }
+
+    /// The node that alone uses it.
+    pub fn node(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Node(node) | Self::Local(node) => Some(node),
+            Self::Cluster | Self::Zone(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Scope {
@@ -53,6 +74,7 @@ impl fmt::Display for Scope {
             Self::Cluster => f.write_str("cluster"),
             Self::Zone(zone) => write!(f, "zone/{zone}"),
             Self::Node(node) => write!(f, "node/{node}"),
+            Self::Local(node) => write!(f, "local/{node}"),
         }
     }
 }
@@ -65,6 +87,7 @@ impl FromStr for Scope {
             None if text == "cluster" => Ok(Self::Cluster),
             Some(("zone", zone)) if !zone.is_empty() => Ok(Self::Zone(zone.into())),
             Some(("node", node)) if !node.is_empty() => Ok(Self::Node(node.into())),
+            Some(("local", node)) if !node.is_empty() => Ok(Self::Local(node.into())),
             _ => Err(KeyError { text: text.into() }),
         }
     }
@@ -79,8 +102,10 @@ pub enum ScopeKind {
     Cluster,
     /// The list of the receiver's zone.
     Zone,
-    /// The list of the receiver itself.
+    /// The list that topology hints make for the receiver.
     Node,
+    /// The receiver's own endpoints, for a policy Local.
+    Local,
 }
 
 /// Which list: of one port, in one family, for one scope.

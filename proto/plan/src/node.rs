@@ -34,6 +34,7 @@ impl NodeEntry {
     pub fn complete(&self, scope: ScopeKind) -> Scope {
         match (scope, &self.zone) {
             (ScopeKind::Node, _) => Scope::Node(self.name.clone()),
+            (ScopeKind::Local, _) => Scope::Local(self.name.clone()),
             (ScopeKind::Zone, Some(zone)) => Scope::Zone(zone.clone()),
             (ScopeKind::Zone, None) | (ScopeKind::Cluster, _) => Scope::Cluster,
         }

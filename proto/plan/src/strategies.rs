@@ -60,23 +60,31 @@ pub fn backends(family: Family) -> impl Strategy<Value = BackendList> {
     vec(backend, 0..6).prop_map(BackendList::new)
 }
 
+/// Under policy Local a node uses its own endpoints; where it has none, what serves policy Cluster,
+/// without outsiders if there is anything.
 fn list_use() -> impl Strategy<Value = ListUse> {
-    let choice = || {
-        let kinds = select(vec![ScopeKind::Cluster, ScopeKind::Zone, ScopeKind::Node]);
-        let outsiders = select(vec![Outsiders::Allow, Outsiders::Drop]);
-        (kinds, outsiders).prop_map(|(scope, outsiders)| ListChoice { scope, outsiders })
-    };
-    (
-        select(vec![Policy::Cluster, Policy::Local]),
-        choice(),
-        choice(),
-    )
-        .prop_map(|(policy, ipv4, ipv6)| ListUse {
+    let shared = select(vec![ScopeKind::Cluster, ScopeKind::Zone, ScopeKind::Node]);
+    let cluster = shared.prop_map(|scope| (scope, Outsiders::Allow));
+    let local = select(vec![
+        (ScopeKind::Local, Outsiders::Allow),
+        (ScopeKind::Cluster, Outsiders::Allow),
+        (ScopeKind::Cluster, Outsiders::Drop),
+        (ScopeKind::Zone, Outsiders::Drop),
+        (ScopeKind::Node, Outsiders::Drop),
+    ]);
+    prop_oneof![
+        (Just(Policy::Cluster), vec(cluster, 2)),
+        (Just(Policy::Local), vec(local, 2)),
+    ]
+    .prop_map(|(policy, choices)| {
+        let choice = |(scope, outsiders)| ListChoice { scope, outsiders };
+        ListUse {
             policy,
-            ipv4,
-            ipv6,
+            ipv4: choice(choices[0]),
+            ipv6: choice(choices[1]),
             when_empty: WhenEmpty::Reject,
-        })
+        }
+    })
 }
 
 fn source_range() -> impl Strategy<Value = IpNet> {
@@ -206,6 +214,7 @@ fn list_key() -> impl Strategy<Value = ListKey> {
         Scope::Cluster,
         Scope::Zone(ZONE.into()),
         Scope::Node(NODE.into()),
+        Scope::Local(NODE.into()),
     ];
     let ports = vec!["", "http", "dns"];
     (

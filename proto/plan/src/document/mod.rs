@@ -205,6 +205,18 @@ pub enum DocumentError {
         /// What the document says.
         text: String,
     },
+    /// Two lists of one port and scope that differ.
+    #[error(
+        "services: {service}: port {port:?}: two lists of scope {scope} hold other endpoints; one list serves both"
+    )]
+    TwoLists {
+        /// The Service.
+        service: ServiceId,
+        /// The port's name.
+        port: Arc<str>,
+        /// The scope of both.
+        scope: String,
+    },
     /// Port 0 in a place where a real port belongs.
     #[error("{place}: port 0 is no port; write 1 to 65535")]
     PortZero {

@@ -8,8 +8,8 @@ use crate::document::{
 };
 use crate::{
     Backend, BackendList, Entry, EntryHash, EntryKey, Family, Frontend, Head, HeadPort, ListChoice,
-    ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, NodePlan, Scope, ScopeKind,
-    ServiceId,
+    ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, NodePlan, Outsiders, Policy,
+    ScopeKind, ServiceId,
 };
 
 impl PlanDocument {
@@ -100,15 +100,8 @@ fn read_service(
         if port.frontends.iter().any(|frontend| frontend.port == 0) {
             return Err(zero("frontends"));
         }
-        let mut read = |list: ListDocument| {
-            if list.endpoints.iter().any(|endpoint| endpoint.port == 0) {
-                return Err(zero("endpoints"));
-            }
-            read_list(list, &id, &port.name, node, entries)
-        };
-        let internal = read(port.internal)?;
-        let external = port.external.map(read).transpose()?;
-        head.ports.push(HeadPort {
+        let mut served = HeadPort {
+            name: port.name.clone(),
             protocol: port.protocol,
             frontends: port
                 .frontends
@@ -119,12 +112,20 @@ fn read_service(
                     port: f.port,
                 })
                 .collect(),
-            internal,
-            external,
             affinity_seconds: port.affinity_seconds,
             source_ranges: port.source_ranges,
-            name: port.name,
-        });
+            ..HeadPort::default()
+        };
+        let mut read = |list: ListDocument| {
+            if list.endpoints.iter().any(|endpoint| endpoint.port == 0) {
+                return Err(zero("endpoints"));
+            }
+            read_list(list, &id, &served, node, entries)
+        };
+        let internal = read(port.internal)?;
+        let external = port.external.map(read).transpose()?;
+        (served.internal, served.external) = (internal, external);
+        head.ports.push(served);
     }
     entries.insert(EntryKey::Head(id), Entry::Head(Arc::new(head)));
     Ok(())
@@ -133,16 +134,22 @@ fn read_service(
 fn read_list(
     list: ListDocument,
     service: &ServiceId,
-    port: &Arc<str>,
+    served: &HeadPort,
     node: &NodeEntry,
     entries: &mut BTreeMap<EntryKey, Entry>,
 ) -> Result<ListUse, DocumentError> {
-    let kinds = [ScopeKind::Cluster, ScopeKind::Zone, ScopeKind::Node];
-    let named = list.scope.parse::<Scope>().ok();
+    let port = &served.name;
+    // One of the node alone serves policy Local, unless it keeps outsiders out: then it is what
+    // hints make of the cluster's list.
+    let own = match (list.policy, list.outsiders) {
+        (Policy::Local, Outsiders::Allow) => ScopeKind::Local,
+        _ => ScopeKind::Node,
+    };
+    let kinds = [ScopeKind::Cluster, ScopeKind::Zone, own];
     let kind = kinds
         .into_iter()
-        .find(|kind| Some(node.complete(*kind)) == named);
-    let (Some(scope), Some(kind)) = (named, kind) else {
+        .find(|kind| node.complete(*kind).shown() == list.scope);
+    let Some(kind) = kind else {
         let (service, port) = (service.clone(), port.clone());
         return Err(DocumentError::Scope {
             service,
@@ -150,6 +157,7 @@ fn read_list(
             text: list.scope,
         });
     };
+    let scope = node.complete(kind);
     for family in Family::BOTH {
         let backends: BackendList = list
             .endpoints
@@ -161,14 +169,24 @@ fn read_list(
                 weight: e.weight,
             })
             .collect();
-        let (service, port, scope) = (service.clone(), port.clone(), scope.clone());
+        if backends.is_empty() && !served.has_family(family) {
+            continue;
+        }
         let key = EntryKey::List(ListKey {
-            service,
-            port,
+            service: service.clone(),
+            port: port.clone(),
             family,
-            scope,
+            scope: scope.clone(),
         });
-        entries.insert(key, Entry::List(Arc::new(backends)));
+        let entry = Entry::List(Arc::new(backends));
+        if entries.get(&key).is_some_and(|other| *other != entry) {
+            return Err(DocumentError::TwoLists {
+                service: service.clone(),
+                port: port.clone(),
+                scope: list.scope,
+            });
+        }
+        entries.insert(key, entry);
     }
     let choice = ListChoice {
         scope: kind,

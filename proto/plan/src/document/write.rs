@@ -56,9 +56,29 @@ fn service(plan: &NodePlan, node: &NodeEntry, id: &ServiceId, head: &Head) -> Se
         ports: head
             .ports
             .iter()
-            .map(|port| self::port(plan, node, id, head, port))
+            .flat_map(by_family)
+            .map(|port| self::port(plan, node, id, head, &port))
             .collect(),
     }
+}
+
+/// A list of a document holds both families, so a port whose families use lists of other scopes, or
+/// treat outsiders otherwise, is written as two: one for each family.
+fn by_family(port: &HeadPort) -> Vec<HeadPort> {
+    let alike = |list: &ListUse| list.ipv4 == list.ipv6;
+    let both = Family::BOTH.iter().all(|family| port.has_family(*family));
+    if !both || (alike(&port.internal) && port.external.as_ref().is_none_or(alike)) {
+        return vec![port.clone()];
+    }
+    let of = |family| {
+        let mut own = port.clone();
+        own.frontends.retain(|f| {
+            f.address
+                .is_none_or(|address| Family::of(address) == family)
+        });
+        own
+    };
+    Family::BOTH.map(of).into()
 }
 
 fn port(
@@ -119,7 +139,7 @@ fn list(
         .collect();
     ListDocument {
         policy: list.policy,
-        scope: node.complete(choice.scope).to_string(),
+        scope: node.complete(choice.scope).shown(),
         endpoints,
         when_empty: list.when_empty,
         outsiders: choice.outsiders,
