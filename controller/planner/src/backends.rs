@@ -56,11 +56,12 @@ impl<'a> PortEndpoints<'a> {
             .collect()
     }
 
-    /// All endpoints, ready or not, that say which node they run on: the node's name with each.
+    /// All endpoints that say which node they run on: the node's name with each, and whether it is
+    /// ready.
     pub(crate) fn on_nodes(
         &self,
         protocol: Protocol,
-    ) -> impl Iterator<Item = (&Arc<str>, LocalEndpoint)> {
+    ) -> impl Iterator<Item = (&Arc<str>, LocalEndpoint, bool)> {
         self.endpoints
             .iter()
             .filter_map(move |((address, port), endpoint)| {
@@ -69,7 +70,7 @@ impl<'a> PortEndpoints<'a> {
                     protocol,
                     port: *port,
                 };
-                Some((endpoint.node.as_ref()?, local))
+                Some((endpoint.node.as_ref()?, local, endpoint.ready))
             })
     }
 }

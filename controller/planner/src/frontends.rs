@@ -1,11 +1,13 @@
 //! Which Services are proxied, and where they answer.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use portolan_plan::{Frontend, FrontendKind};
+use portolan_plan::{Family, Frontend, FrontendKind, Protocol, Settings};
 
-use crate::Reason;
-use crate::model::{ClusterModel, Service, ServicePort};
+use crate::model::{Claim, ClusterModel, Service, ServicePort};
+use crate::{AddressOwner, Reason};
 
 /// Whether a Service is ours to serve: it has a cluster IP (S-1), and its label gives it to no
 /// other proxy than the one named in the settings (S-2).
@@ -18,59 +20,245 @@ pub(crate) fn is_proxied(service: &Service, proxy_name: &str) -> bool {
     ours && !service.cluster_ips.is_empty() && !service.ports.is_empty()
 }
 
-/// The cluster IP frontends of a port that are really its own, in the Service's order (S-15), and
-/// why others are not.
-pub(crate) fn cluster_ip_frontends(
-    model: &ClusterModel,
-    proxy_name: &str,
-    service: &Service,
-    port: &ServicePort,
-) -> (Vec<Frontend>, Vec<Reason>) {
-    let mut frontends = Vec::new();
-    let mut reasons = Vec::new();
-    for address in service
-        .cluster_ips
-        .iter()
-        .copied()
-        .filter(|address| is_usable_address(*address))
-    {
-        match older_claim(model, proxy_name, service, port, address) {
-            None => {
-                let kind = FrontendKind::ClusterIp;
-                frontends.push(Frontend {
-                    kind,
-                    address: Some(address),
-                    port: port.port,
-                });
-            }
-            Some(winner) => reasons.push(Reason::Conflict {
-                address,
-                protocol: port.protocol,
-                port: port.port,
-                winner: winner.id.clone(),
-            }),
-        }
-    }
-    (frontends, reasons)
+/// Where one port of a Service answers.
+#[derive(Debug, Default)]
+pub(crate) struct Frontends {
+    /// On every node, in the Service's order.
+    pub(crate) everywhere: Vec<Frontend>,
+    /// On one node only, because the address is that node's own (S-25). Others reach it there.
+    pub(crate) on_nodes: Vec<(Arc<str>, Frontend)>,
+    /// Why it does not answer elsewhere.
+    pub(crate) reasons: Vec<Reason>,
 }
 
-/// The Service that has this address and port instead: the oldest one that claims it, then the
-/// first by namespace and name (S-14).
-fn older_claim<'a>(
-    model: &'a ClusterModel,
-    proxy_name: &str,
+impl Frontends {
+    /// Those on every node and those on one.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Frontend> {
+        let on_nodes = self.on_nodes.iter().map(|(_, frontend)| frontend);
+        self.everywhere.iter().chain(on_nodes)
+    }
+
+    /// Whether it answers elsewhere than on cluster IPs, on some node at least.
+    pub(crate) fn has_external(&self) -> bool {
+        self.all()
+            .any(|frontend| frontend.kind != FrontendKind::ClusterIp)
+    }
+}
+
+/// The frontends of a port that are really its own (S-14 to S-19), and why others are not.
+pub(crate) fn frontends(
+    model: &ClusterModel,
+    settings: &Settings,
     service: &Service,
     port: &ServicePort,
-    address: IpAddr,
+) -> Frontends {
+    let rivals = Rivals {
+        model,
+        settings,
+        service,
+        port,
+    };
+    let mut found = Frontends::default();
+    for address in &service.cluster_ips {
+        rivals.settle(FrontendKind::ClusterIp, *address, &mut found);
+    }
+    let mut taken: BTreeSet<IpAddr> = service.cluster_ips.iter().copied().collect();
+    for (kind, address) in service.external_addresses() {
+        // One address is one frontend, whatever it is called.
+        if taken.insert(address) {
+            rivals.settle(kind, address, &mut found);
+        }
+    }
+    if let Some(number) = port.node_port {
+        rivals.settle_node_port(number, &mut found);
+    }
+    found
+}
+
+/// A port of a Service among all that claim the same places.
+struct Rivals<'a> {
+    model: &'a ClusterModel,
+    settings: &'a Settings,
+    service: &'a Service,
+    port: &'a ServicePort,
+}
+
+impl<'a> Rivals<'a> {
+    fn settle(&self, kind: FrontendKind, address: IpAddr, found: &mut Frontends) {
+        if let Some(reason) = refusal(self.model, self.settings, self.service, kind, address) {
+            found.reasons.push(reason);
+            return;
+        }
+        let (protocol, number) = (self.port.protocol, self.port.port);
+        let own = || self.model.nodes_at(address).next();
+        let is_external = kind != FrontendKind::ClusterIp;
+        let node = if is_external { own() } else { None };
+        let winner = self.elder(Claim::Address(address), |rival| {
+            let has_port = rival
+                .ports
+                .iter()
+                .any(|p| (p.protocol, p.port) == (protocol, number));
+            has_port && holds(self.model, self.settings, rival, address)
+        });
+        // On a node's own address its node ports come first: they are on all of its addresses.
+        let winner = winner.or_else(|| node.and_then(|_| self.node_port_of_another(number)));
+        if let Some(winner) = winner {
+            found
+                .reasons
+                .push(self.conflict(kind, Some(address), number, winner));
+            return;
+        }
+        let frontend = Frontend {
+            kind,
+            address: Some(address),
+            port: number,
+        };
+        if node.is_none() {
+            found.everywhere.push(frontend);
+            return;
+        }
+        let nodes = self.model.nodes_at(address);
+        found
+            .on_nodes
+            .extend(nodes.map(|node| (node.clone(), frontend)));
+    }
+
+    fn settle_node_port(&self, number: u16, found: &mut Frontends) {
+        match elder_at_node_port(
+            self.model,
+            self.settings,
+            self.service,
+            self.port.protocol,
+            number,
+        ) {
+            None => found.everywhere.push(Frontend {
+                kind: FrontendKind::NodePort,
+                address: None,
+                port: number,
+            }),
+            Some(winner) => {
+                let reason = self.conflict(FrontendKind::NodePort, None, number, winner);
+                found.reasons.push(reason);
+            }
+        }
+    }
+
+    fn node_port_of_another(&self, number: u16) -> Option<&'a Service> {
+        let claims = self.model.claims(Claim::NodePort(number));
+        claims.map(AsRef::as_ref).find(|rival| {
+            rival.id != self.service.id
+                && is_proxied(rival, &self.settings.service_proxy_name)
+                && has_node_port(rival, self.port.protocol, number)
+        })
+    }
+
+    /// The Service that has this place instead.
+    fn elder(&self, claim: Claim, holds: impl Fn(&Service) -> bool) -> Option<&'a Service> {
+        elder(self.model, self.settings, self.service, claim, holds)
+    }
+
+    fn conflict(
+        &self,
+        kind: FrontendKind,
+        address: Option<IpAddr>,
+        port: u16,
+        winner: &Service,
+    ) -> Reason {
+        Reason::Conflict {
+            kind,
+            address,
+            protocol: self.port.protocol,
+            port,
+            winner: winner.id.clone(),
+        }
+    }
+}
+
+/// Of all Services that hold a place, the oldest has it, then the first by namespace and name
+/// (S-14). `None` when that is this one.
+fn elder<'a>(
+    model: &'a ClusterModel,
+    settings: &Settings,
+    service: &Service,
+    claim: Claim,
+    holds: impl Fn(&Service) -> bool,
 ) -> Option<&'a Service> {
     let age = |service: &Service| (service.created.unwrap_or(i64::MAX), service.id.clone());
-    let same = |p: &ServicePort| (p.protocol, p.port) == (port.protocol, port.port);
     model
-        .claims(address)
+        .claims(claim)
         .map(AsRef::as_ref)
-        .filter(|rival| is_proxied(rival, proxy_name) && rival.ports.iter().any(same))
+        .filter(|rival| is_proxied(rival, &settings.service_proxy_name) && holds(rival))
         .min_by_key(|rival| age(rival))
         .filter(|winner| winner.id != service.id)
+}
+
+/// The Service that has a port of the nodes instead.
+pub(crate) fn elder_at_node_port<'a>(
+    model: &'a ClusterModel,
+    settings: &Settings,
+    service: &Service,
+    protocol: Protocol,
+    number: u16,
+) -> Option<&'a Service> {
+    elder(model, settings, service, Claim::NodePort(number), |rival| {
+        has_node_port(rival, protocol, number)
+    })
+}
+
+/// Health checks are asked over TCP, so such a port is taken too.
+fn has_node_port(service: &Service, protocol: Protocol, number: u16) -> bool {
+    let own = |port: &ServicePort| (port.protocol, port.node_port) == (protocol, Some(number));
+    let health = protocol == Protocol::Tcp && service.health_port() == Some(number);
+    health || service.ports.iter().any(own)
+}
+
+/// Whether a Service may answer on an address that it names; what it may not, it takes from nobody.
+fn holds(model: &ClusterModel, settings: &Settings, service: &Service, address: IpAddr) -> bool {
+    let own = service.cluster_ips.iter();
+    let own = own.map(|address| (FrontendKind::ClusterIp, *address));
+    let mut all = own.chain(service.external_addresses());
+    all.any(|(kind, other)| {
+        other == address && refusal(model, settings, service, kind, address).is_none()
+    })
+}
+
+/// Why no node may answer for a Service on one of its addresses.
+fn refusal(
+    model: &ClusterModel,
+    settings: &Settings,
+    service: &Service,
+    kind: FrontendKind,
+    address: IpAddr,
+) -> Option<Reason> {
+    if !is_usable_address(address) {
+        return Some(Reason::UnusableAddress { kind, address });
+    }
+    if kind == FrontendKind::ClusterIp {
+        return None;
+    }
+    if service.cluster_ip(Family::of(address)).is_none() {
+        return Some(Reason::NoClusterIp { kind, address });
+    }
+    let owner = if model.is_api_server(address) {
+        Some(AddressOwner::ApiServer)
+    } else {
+        let range = model.pod_range(address);
+        range.map(|(range, node)| AddressOwner::Pods {
+            range,
+            node: node.clone(),
+        })
+    };
+    if let Some(owner) = owner {
+        return Some(Reason::NeverCaptured {
+            kind,
+            address,
+            owner,
+        });
+    }
+    let mut allowed = settings.external_ips.allowed_cidrs.iter();
+    let is_allowed =
+        kind != FrontendKind::ExternalIp || allowed.any(|range| range.contains(&address));
+    (!is_allowed).then_some(Reason::NotAllowed { address })
 }
 
 /// Whether an address can be one of a Service or an endpoint at all: not loopback, link-local,

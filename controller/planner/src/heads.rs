@@ -1,12 +1,15 @@
 //! The distinct heads of a Service, and who gets which.
 //!
 //! A head names its lists by kind of scope, so all nodes that see the same kinds share it: nearly
-//! always one head, with zone hints two, with node hints three.
+//! always one head, with zone hints two, with node hints three, with an external policy Local one
+//! more for nodes that have endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portolan_plan::{Family, Head, HeadPort, ListUse, Scope, ScopeKind};
+use portolan_plan::{
+    Family, Frontend, Head, HeadPort, ListChoice, ListUse, Outsiders, Policy, Scope, ScopeKind,
+};
 
 use crate::selection::Selection;
 
@@ -15,12 +18,39 @@ use crate::selection::Selection;
 pub(crate) struct Heads {
     /// The head of nodes for which nothing of their own is made.
     head: Head,
-    /// Ports, by their place in the head, with families, that have lists for zones or nodes.
-    places: Vec<(usize, Family)>,
-    /// For each zone that has lists, where in `places`.
-    zones: BTreeMap<Arc<str>, Vec<usize>>,
+    /// Where nodes may see something else.
+    places: Vec<Place>,
+    /// For each zone that has lists, what its nodes see.
+    zones: BTreeMap<Arc<str>, Vec<Seen>>,
     /// The same for nodes.
-    nodes: BTreeMap<Arc<str>, Vec<usize>>,
+    nodes: BTreeMap<Arc<str>, Own>,
+}
+
+/// A list in a head.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// The port's place in the head.
+    port: usize,
+    family: Family,
+    group: Group,
+}
+
+/// Which frontends a list serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Internal,
+    External,
+}
+
+/// What is seen at one of the places, by its number.
+type Seen = (usize, ListChoice);
+
+/// What one node sees.
+#[derive(Debug, Default)]
+struct Own {
+    seen: Vec<Seen>,
+    /// Frontends on its own addresses, with the port's place in the head.
+    frontends: Vec<(usize, Frontend)>,
 }
 
 /// Heads, and where in them the one of a zone or node is.
@@ -42,54 +72,90 @@ impl Heads {
         }
     }
 
-    /// One more port, and what serves it in each of its families.
-    pub(crate) fn push(&mut self, mut port: HeadPort, selections: &[(Family, Selection)]) {
+    /// One more port, its frontends on single nodes, and what serves it in each of its families.
+    pub(crate) fn push(
+        &mut self,
+        mut port: HeadPort,
+        on_nodes: Vec<(Arc<str>, Frontend)>,
+        selections: &[(Family, Selection)],
+    ) {
         let index = self.head.ports.len();
+        for (node, frontend) in on_nodes {
+            let own = self.nodes.entry(node).or_default();
+            own.frontends.push((index, frontend));
+        }
         for (family, selection) in selections {
-            set_scope(&mut port.internal, *family, selection.otherwise);
-            if selection.otherwise == ScopeKind::Cluster {
-                self.add_place(index, *family, selection);
+            set(&mut port.internal, *family, selection.internal);
+            let place = |group| Place {
+                port: index,
+                family: *family,
+                group,
+            };
+            if selection.internal.scope == ScopeKind::Cluster {
+                self.add(place(Group::Internal), Policy::Cluster, selection);
+            }
+            if let (Some(external), Some(choice)) = (&mut port.external, selection.external) {
+                set(external, *family, choice);
+                self.add(place(Group::External), external.policy, selection);
             }
         }
         self.head.ports.push(port);
     }
 
-    fn add_place(&mut self, port: usize, family: Family, selection: &Selection) {
-        let place = self.places.len();
+    /// What nodes and zones see at a place.
+    fn add(&mut self, place: Place, policy: Policy, selection: &Selection) {
+        let number = self.places.len();
+        let outsiders = match place.group {
+            Group::Internal => selection.internal.outsiders,
+            Group::External => selection.external.unwrap_or_default().outsiders,
+        };
+        let seen = |scope, outsiders| (number, ListChoice { scope, outsiders });
         for scope in selection.lists.keys() {
             match scope {
                 Scope::Cluster => {}
-                Scope::Zone(zone) => self.zones.entry(zone.clone()).or_default().push(place),
-                Scope::Node(node) => self.nodes.entry(node.clone()).or_default().push(place),
+                Scope::Zone(zone) => {
+                    let zone = self.zones.entry(zone.clone()).or_default();
+                    zone.push(seen(ScopeKind::Zone, outsiders));
+                }
+                Scope::Node(node) => {
+                    let own = self.nodes.entry(node.clone()).or_default();
+                    own.seen.push(seen(ScopeKind::Node, outsiders));
+                }
+                // Scopes are in order: what is local goes before what hints say (S-61).
+                Scope::Local(node) if policy == Policy::Local => {
+                    let own = self.nodes.entry(node.clone()).or_default();
+                    own.seen.push(seen(ScopeKind::Local, Outsiders::Allow));
+                }
+                Scope::Local(_) => {}
             }
         }
-        self.places.push((port, family));
+        self.places.push(place);
     }
 
-    /// The heads. Of a node that is named at some places only, the others depend on its zone.
+    /// The heads. Of a node that sees its own at some places only, the others depend on its zone.
     pub(crate) fn finish(self, zone_of: impl Fn(&Arc<str>) -> Option<Arc<str>>) -> MadeHeads {
-        let plain = vec![ScopeKind::Cluster; self.places.len()];
-        let with = |choices: &[ScopeKind], places: &[usize], kind: ScopeKind| {
+        let plain: Vec<ListChoice> = self.places.iter().map(|p| choice(&self.head, *p)).collect();
+        let with = |choices: &[ListChoice], seen: &[Seen]| {
             let mut choices = choices.to_vec();
-            for place in places {
-                choices[*place] = kind;
+            for (place, choice) in seen {
+                choices[*place] = *choice;
             }
             choices
         };
         let mut distinct = Distinct::new(&self.head, &self.places, plain.clone());
         let mut in_zone = BTreeMap::new();
-        for (zone, places) in &self.zones {
-            in_zone.insert(zone.clone(), with(&plain, places, ScopeKind::Zone));
+        for (zone, seen) in &self.zones {
+            in_zone.insert(zone.clone(), with(&plain, seen));
         }
         let mut of_zone = BTreeMap::new();
         for (zone, choices) in &in_zone {
-            of_zone.insert(zone.clone(), distinct.place_of(choices.clone()));
+            of_zone.insert(zone.clone(), distinct.place_of(choices.clone(), &[]));
         }
         let mut of_node = BTreeMap::new();
-        for (node, places) in &self.nodes {
+        for (node, own) in &self.nodes {
             let zone = zone_of(node).and_then(|zone| in_zone.get(&zone));
-            let choices = with(zone.unwrap_or(&plain), places, ScopeKind::Node);
-            of_node.insert(node.clone(), distinct.place_of(choices));
+            let choices = with(zone.unwrap_or(&plain), &own.seen);
+            of_node.insert(node.clone(), distinct.place_of(choices, &own.frontends));
         }
         MadeHeads {
             heads: distinct.heads,
@@ -99,42 +165,78 @@ impl Heads {
     }
 }
 
-/// Heads by the choices that they were made for.
+/// What a head was made for.
+type Wish = (Vec<ListChoice>, Vec<(usize, Frontend)>);
+
+/// Heads by what they were made for.
 struct Distinct<'a> {
     plain: &'a Head,
-    places: &'a [(usize, Family)],
-    found: BTreeMap<Vec<ScopeKind>, usize>,
+    places: &'a [Place],
+    found: BTreeMap<Wish, usize>,
     heads: Vec<Arc<Head>>,
 }
 
 impl<'a> Distinct<'a> {
-    fn new(plain: &'a Head, places: &'a [(usize, Family)], choices: Vec<ScopeKind>) -> Self {
-        Self {
+    fn new(plain: &'a Head, places: &'a [Place], choices: Vec<ListChoice>) -> Self {
+        let mut distinct = Self {
             plain,
             places,
-            found: BTreeMap::from([(choices, 0)]),
-            heads: vec![Arc::new(plain.clone())],
-        }
+            found: BTreeMap::new(),
+            heads: Vec::new(),
+        };
+        distinct.place_of(choices, &[]);
+        distinct
     }
 
-    fn place_of(&mut self, choices: Vec<ScopeKind>) -> usize {
-        if let Some(place) = self.found.get(&choices) {
+    fn place_of(&mut self, choices: Vec<ListChoice>, frontends: &[(usize, Frontend)]) -> usize {
+        let wish = (choices, frontends.to_vec());
+        if let Some(place) = self.found.get(&wish) {
             return *place;
         }
-        let mut head = self.plain.clone();
-        for ((port, family), scope) in self.places.iter().zip(&choices) {
-            set_scope(&mut head.ports[*port].internal, *family, *scope);
+        let head = self.make(&wish);
+        // Other wishes at a list that nothing of this head uses make no other head.
+        let same = self.heads.iter().position(|other| **other == head);
+        let place = same.unwrap_or(self.heads.len());
+        if same.is_none() {
+            self.heads.push(Arc::new(head));
         }
-        let place = self.heads.len();
-        self.heads.push(Arc::new(head));
-        self.found.insert(choices, place);
+        self.found.insert(wish, place);
         place
+    }
+
+    fn make(&self, (choices, frontends): &Wish) -> Head {
+        let mut head = self.plain.clone();
+        for (place, choice) in self.places.iter().zip(choices) {
+            let port = &mut head.ports[place.port];
+            match (place.group, &mut port.external) {
+                (Group::Internal, _) => set(&mut port.internal, place.family, *choice),
+                (Group::External, Some(external)) => set(external, place.family, *choice),
+                (Group::External, None) => {}
+            }
+        }
+        for (port, frontend) in frontends {
+            head.ports[*port].frontends.push(*frontend);
+        }
+        for port in &mut head.ports {
+            if !port.has_external() {
+                port.external = None;
+            }
+        }
+        head
     }
 }
 
-fn set_scope(list: &mut ListUse, family: Family, scope: ScopeKind) {
+fn choice(head: &Head, place: Place) -> ListChoice {
+    let port = &head.ports[place.port];
+    match place.group {
+        Group::Internal => port.internal.choice(place.family),
+        Group::External => port.external.unwrap_or_default().choice(place.family),
+    }
+}
+
+fn set(list: &mut ListUse, family: Family, choice: ListChoice) {
     match family {
-        Family::Ipv4 => list.ipv4.scope = scope,
-        Family::Ipv6 => list.ipv6.scope = scope,
+        Family::Ipv4 => list.ipv4 = choice,
+        Family::Ipv6 => list.ipv6 = choice,
     }
 }

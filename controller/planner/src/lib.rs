@@ -19,10 +19,11 @@ mod planner;
 mod reverse;
 mod selection;
 mod service;
+mod source_ranges;
 mod warning;
 
 pub use frontends::is_usable_address;
 pub use hints::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored};
 pub use planned::PlannedService;
 pub use planner::{Planner, Update};
-pub use warning::{Reason, Warning};
+pub use warning::{AddressOwner, Reason, Warning};

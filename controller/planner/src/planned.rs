@@ -24,6 +24,8 @@ pub struct PlannedService {
     pub lists: BTreeMap<ListKey, Arc<BackendList>>,
     /// Each node's own endpoints, by the node's name.
     pub locals: BTreeMap<Arc<str>, Arc<Local>>,
+    /// The same of nodes without endpoints; only a Service with a health check port has one (S-134).
+    pub elsewhere: Option<Arc<Local>>,
     /// What becomes of topology hints, for each port and family whose endpoints have some.
     pub hints: Vec<HintUse>,
     /// What its owner should hear.
@@ -38,6 +40,11 @@ impl PlannedService {
         place
             .and_then(|place| self.heads.get(place))
             .unwrap_or(&self.heads[0])
+    }
+
+    /// What a node is told about its own endpoints.
+    pub fn local_for(&self, node: &str) -> Option<&Arc<Local>> {
+        self.locals.get(node).or(self.elsewhere.as_ref())
     }
 
     /// The lists that a node's head names, each once.
@@ -93,6 +100,9 @@ impl PlannedService {
         if hints.nodes == HintState::InForce && of_node() {
             return HintOutcome::Used(HintKind::Node);
         }
+        if self.is_all_local(hints, node) {
+            return HintOutcome::Ignored(HintsIgnored::PolicyLocal);
+        }
         let reason = match (&hints.zones, &hints.nodes) {
             (HintState::InForce, _) => match &node.zone {
                 Some(zone) if has_list(Scope::Zone(zone.clone())) => {
@@ -111,12 +121,19 @@ impl PlannedService {
         HintOutcome::Ignored(reason)
     }
 
+    /// Whether a node uses nothing but its own endpoints, for policy Local.
+    fn is_all_local(&self, hints: &HintUse, node: &NodeEntry) -> bool {
+        let mut ports = self.head_for(node).ports.iter();
+        let port = ports.find(|port| port.name == hints.port);
+        port.is_some_and(|port| {
+            let mut lists = std::iter::once(&port.internal).chain(&port.external);
+            lists.all(|list| list.choice(hints.family).scope == ScopeKind::Local)
+        })
+    }
+
     /// Nodes that have a list of their own, by policy Local or by hints; some come repeatedly.
     pub(crate) fn nodes_with_lists(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
-        self.lists.keys().filter_map(|key| match &key.scope {
-            Scope::Node(node) => Some(node),
-            Scope::Cluster | Scope::Zone(_) => None,
-        })
+        self.lists.keys().filter_map(|key| key.scope.node())
     }
 
     /// Nodes whose head would be another one in another zone: hints name them for some ports or
@@ -126,12 +143,15 @@ impl PlannedService {
         let all = self.head_of_node.iter().filter(move |_| zoned);
         all.filter_map(|(node, place)| {
             let head = self.heads.get(*place)?;
-            let elsewhere = head.ports.iter().any(|port| {
-                Family::BOTH.into_iter().any(|family| {
-                    port.has_family(family) && port.internal.choice(family).scope != ScopeKind::Node
+            let by_zone = |scope| matches!(scope, ScopeKind::Cluster | ScopeKind::Zone);
+            let depends = head.ports.iter().any(|port| {
+                let mut lists = std::iter::once(&port.internal).chain(&port.external);
+                lists.any(|list| {
+                    let mut families = Family::BOTH.into_iter().filter(|f| port.has_family(*f));
+                    families.any(|family| by_zone(list.choice(family).scope))
                 })
             });
-            elsewhere.then_some(node)
+            depends.then_some(node)
         })
     }
 
@@ -144,6 +164,9 @@ impl PlannedService {
         }
         share(&mut self.lists, &old.lists);
         share(&mut self.locals, &old.locals);
+        if self.elsewhere == old.elsewhere {
+            self.elsewhere.clone_from(&old.elsewhere);
+        }
     }
 }
 

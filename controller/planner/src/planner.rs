@@ -63,9 +63,9 @@ impl Planner {
             planned: touched.services.len(),
             ..Update::default()
         };
-        let proxy_name = self.model.settings().service_proxy_name;
+        let settings = self.model.settings();
         for id in touched.services {
-            let planned = plan_service(&self.model, &id, &proxy_name);
+            let planned = plan_service(&self.model, &settings, &id);
             self.replace_service(id, planned, &mut update);
         }
         for name in touched.nodes {
@@ -123,7 +123,7 @@ impl Planner {
             let lists = planned.lists_for(node);
             let lists =
                 lists.map(|(key, list)| (EntryKey::List(key.clone()), Entry::List(list.clone())));
-            let local = planned.locals.get(&node.name);
+            let local = planned.local_for(&node.name);
             let local =
                 local.map(|local| (EntryKey::Local(id.clone()), Entry::Local(local.clone())));
             std::iter::once((EntryKey::Head(id.clone()), head))

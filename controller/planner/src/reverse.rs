@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// For each key, who depends on it.
 #[derive(Debug)]
@@ -29,6 +30,11 @@ impl<K: Ord, V: Ord> Reverse<K, V> {
                 self.0.remove(key);
             }
         }
+    }
+
+    /// Who depends on any key of a range.
+    pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = &V> {
+        self.0.range(keys).flat_map(|(_, values)| values)
     }
 
     pub(crate) fn get<'a, Q: Ord + ?Sized>(

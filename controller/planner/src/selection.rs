@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Backend, BackendList, Policy, Scope, ScopeKind};
+use portolan_plan::{Backend, BackendList, ListChoice, Outsiders, Policy, Scope, ScopeKind};
 
 use crate::model::Endpoint;
 use crate::{HintKind, HintState, HintsIgnored};
@@ -18,13 +18,30 @@ const WEIGHT: u16 = 1;
 /// An endpoint with the address and port that it is reached at.
 pub(crate) type Reached<'a> = (IpAddr, u16, &'a Endpoint);
 
+/// Who asks for lists of a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The policy of its cluster IPs.
+    pub(crate) internal: Policy,
+    /// The policy of its other frontends; `None` when it has none.
+    pub(crate) external: Option<Policy>,
+}
+
+impl Wanted {
+    fn any(self, policy: Policy) -> bool {
+        self.internal == policy || self.external == Some(policy)
+    }
+}
+
 /// The lists of one port in one family.
 #[derive(Debug)]
 pub(crate) struct Selection {
-    /// The kind of list that a node uses when none is made for its zone or itself.
-    pub(crate) otherwise: ScopeKind,
-    /// The lists. Under policy Local a node without one has no endpoint to use.
+    /// The lists.
     pub(crate) lists: BTreeMap<Scope, BackendList>,
+    /// What serves cluster IPs on nodes for which, and for whose zone, no list is made.
+    pub(crate) internal: ListChoice,
+    /// What serves other frontends there.
+    pub(crate) external: Option<ListChoice>,
     /// What becomes of hints that name nodes.
     pub(crate) nodes: HintState,
     /// What becomes of hints that name zones.
@@ -32,10 +49,64 @@ pub(crate) struct Selection {
 }
 
 /// The lists for these endpoints, which are all of one port and family, in order.
-pub(crate) fn select(policy: Policy, endpoints: &[Reached<'_>]) -> Selection {
-    match policy {
-        Policy::Cluster => cluster(endpoints),
-        Policy::Local => local(endpoints),
+///
+/// Under policy Local a node without a list of its own has no endpoint to use (S-64). Its other
+/// frontends then serve pods and the node itself like policy Cluster, so these lists are made too
+/// (S-46, S-67), and keep outsiders out as long as anything could serve them elsewhere (S-22).
+pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
+    let mut lists = BTreeMap::new();
+    let (nodes, zones) = if wanted.internal == Policy::Cluster || wanted.external.is_some() {
+        cluster(endpoints, &mut lists)
+    } else {
+        (
+            not_for_local(endpoints, HintKind::Node),
+            not_for_local(endpoints, HintKind::Zone),
+        )
+    };
+    if wanted.any(Policy::Local) {
+        lists.extend(local(endpoints));
+    }
+    if !wanted.any(Policy::Cluster) {
+        drop_unused_hints(&mut lists);
+    }
+    let everybody = ListChoice::default();
+    let own = ListChoice {
+        scope: ScopeKind::Local,
+        ..everybody
+    };
+    let is_served = |list: &BackendList| !list.is_empty();
+    let elsewhere = ListChoice {
+        outsiders: match lists.get(&Scope::Cluster).is_some_and(is_served) {
+            true => Outsiders::Drop,
+            // Refused, because nobody could do better (S-49).
+            false => Outsiders::Allow,
+        },
+        ..everybody
+    };
+    Selection {
+        internal: match wanted.internal {
+            Policy::Cluster => everybody,
+            Policy::Local => own,
+        },
+        external: wanted.external.map(|policy| match policy {
+            Policy::Cluster => everybody,
+            Policy::Local => elsewhere,
+        }),
+        lists,
+        nodes,
+        zones,
+    }
+}
+
+/// Where every frontend is for policy Local, a node with endpoints of its own never comes to what
+/// hints make for it.
+fn drop_unused_hints(lists: &mut BTreeMap<Scope, BackendList>) {
+    let local = lists.keys().filter_map(|scope| match scope {
+        Scope::Local(node) => Some(Scope::Node(node.clone())),
+        Scope::Cluster | Scope::Zone(_) | Scope::Node(_) => None,
+    });
+    for unused in local.collect::<Vec<_>>() {
+        lists.remove(&unused);
     }
 }
 
@@ -65,22 +136,19 @@ fn backends(endpoints: &[Reached<'_>]) -> BackendList {
 }
 
 /// One list for everybody, and one for each zone and node that hints name (S-57 to S-60).
-fn cluster(endpoints: &[Reached<'_>]) -> Selection {
-    let mut lists = BTreeMap::new();
-    let nodes = hinted(endpoints, HintKind::Node, &mut lists);
-    let zones = hinted(endpoints, HintKind::Zone, &mut lists);
+fn cluster(
+    endpoints: &[Reached<'_>],
+    lists: &mut BTreeMap<Scope, BackendList>,
+) -> (HintState, HintState) {
+    let nodes = hinted(endpoints, HintKind::Node, lists);
+    let zones = hinted(endpoints, HintKind::Zone, lists);
     lists.insert(Scope::Cluster, backends(&usable(endpoints)));
-    Selection {
-        otherwise: ScopeKind::Cluster,
-        lists,
-        nodes,
-        zones,
-    }
+    (nodes, zones)
 }
 
 /// A list for each node that has usable endpoints of its own. Each node falls back by itself,
-/// whatever others have (S-43, S-64). No list is for everybody (S-46).
-fn local(endpoints: &[Reached<'_>]) -> Selection {
+/// whatever others have (S-43).
+fn local(endpoints: &[Reached<'_>]) -> impl Iterator<Item = (Scope, BackendList)> {
     let mut of_node: BTreeMap<&Arc<str>, Vec<Reached<'_>>> = BTreeMap::new();
     for reached in endpoints {
         // Without a node it is local to nobody (S-44).
@@ -88,22 +156,18 @@ fn local(endpoints: &[Reached<'_>]) -> Selection {
             of_node.entry(node).or_default().push(*reached);
         }
     }
-    let lists = of_node.into_iter().filter_map(|(node, all)| {
+    of_node.into_iter().filter_map(|(node, all)| {
         let list = backends(&usable(&all));
-        (!list.is_empty()).then(|| (Scope::Node(node.clone()), list))
-    });
-    let ignored = |kind| {
-        if endpoints.iter().any(|(.., e)| !names(e, kind).is_empty()) {
-            HintState::Ignored(HintsIgnored::PolicyLocal)
-        } else {
-            HintState::Absent
-        }
-    };
-    Selection {
-        otherwise: ScopeKind::Node,
-        lists: lists.collect(),
-        nodes: ignored(HintKind::Node),
-        zones: ignored(HintKind::Zone),
+        (!list.is_empty()).then(|| (Scope::Local(node.clone()), list))
+    })
+}
+
+/// Hints never apply to policy Local (S-61).
+fn not_for_local(endpoints: &[Reached<'_>], kind: HintKind) -> HintState {
+    if endpoints.iter().any(|(.., e)| !names(e, kind).is_empty()) {
+        HintState::Ignored(HintsIgnored::PolicyLocal)
+    } else {
+        HintState::Absent
     }
 }
 

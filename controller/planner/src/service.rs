@@ -1,31 +1,33 @@
 //! Plans one Service for all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use portolan_plan::{
-    BackendList, Family, Head, HeadPort, ListKey, ListUse, Local, LocalEndpoint, ServiceId,
+    BackendList, Family, Frontend, FrontendKind, Head, HeadPort, ListKey, ListUse, Local,
+    LocalEndpoint, LocalHealth, Protocol, ServiceId, Settings,
 };
 
 use crate::backends::PortEndpoints;
-use crate::frontends::{cluster_ip_frontends, is_proxied, is_usable_address};
+use crate::frontends::{Frontends, elder_at_node_port, frontends, is_proxied};
 use crate::heads::Heads;
 use crate::model::{AddressType, ClusterModel, Service, ServicePort};
-use crate::selection::{Selection, select};
+use crate::selection::{Selection, Wanted, select};
+use crate::source_ranges::source_ranges;
 use crate::{HintState, HintUse, PlannedService, Reason, Warning};
 
 /// The plan of a Service; `None` when there is nothing to serve.
 pub(crate) fn plan_service(
     model: &ClusterModel,
+    settings: &Settings,
     id: &ServiceId,
-    proxy_name: &str,
 ) -> Option<PlannedService> {
     let service = model.service(id)?;
-    if !is_proxied(service, proxy_name) {
+    if !is_proxied(service, &settings.service_proxy_name) {
         return None;
     }
-    let mut reasons = own_reasons(service);
-    reasons.extend(other_families(model, service));
+    let mut reasons = service.ignored.clone();
     let mut heads = Heads::new(Head {
         boot_critical: is_boot_critical(service),
         drain_seconds: service.drain_seconds,
@@ -34,56 +36,76 @@ pub(crate) fn plan_service(
     });
     let mut parts = Parts::default();
     for port in &service.ports {
-        let (head_port, lost) = head_port(model, proxy_name, service, port);
-        reasons.extend(lost);
+        let found = frontends(model, settings, service, port);
+        let head_port = head_port(service, port, &found);
         let slices = model.slices_of(id).map(AsRef::as_ref);
         let endpoints = PortEndpoints::merge(port, slices);
         let selections = selections(service, &head_port, &endpoints);
         parts.add_local(&head_port, &endpoints);
-        heads.push(head_port, &selections);
+        reasons.extend(found.reasons);
+        heads.push(head_port, found.on_nodes, &selections);
         for (family, selection) in selections {
             parts.add(id, port, family, selection);
         }
     }
+    let (health_port, taken) = health_port(model, settings, service);
+    reasons.extend(taken);
+    reasons.extend(families_without_ranges(service));
+    reasons.extend(other_families(model, service));
     let heads = heads.finish(|node| model.node(node)?.zone.clone());
-    let warning = |reason| Warning::new("Service", id, reason);
     Some(PlannedService {
         id: id.clone(),
         heads: heads.heads,
         head_of_zone: heads.of_zone,
         head_of_node: heads.of_node,
         lists: parts.lists.into_iter().collect(),
+        elsewhere: health_port.map(|_| Arc::new(OnNode::default().finish(health_port))),
         locals: parts
-            .locals
+            .on_nodes
             .into_iter()
-            .map(|(node, found)| (node, Arc::new(local(found))))
+            .map(|(node, found)| (node, Arc::new(found.finish(health_port))))
             .collect(),
         hints: parts.hints,
-        warnings: reasons.into_iter().map(warning).collect(),
+        warnings: warnings(id, reasons),
     })
 }
 
-/// A port without its lists, and why some of its frontends are not its own.
-fn head_port(
-    model: &ClusterModel,
-    proxy_name: &str,
-    service: &Service,
-    port: &ServicePort,
-) -> (HeadPort, Vec<Reason>) {
-    let (frontends, lost) = cluster_ip_frontends(model, proxy_name, service, port);
-    let head_port = HeadPort {
+/// Each once: what is wrong with an address is found at every port.
+fn warnings(id: &ServiceId, reasons: Vec<Reason>) -> Vec<Warning> {
+    let mut warnings: Vec<Warning> = Vec::with_capacity(reasons.len());
+    for reason in reasons {
+        let warning = Warning::new("Service", id, reason);
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    warnings
+}
+
+/// A port without its lists.
+fn head_port(service: &Service, port: &ServicePort, found: &Frontends) -> HeadPort {
+    let external = service.external.as_ref();
+    let ranges = external.and_then(|external| external.source_ranges.as_deref());
+    let balancer = |frontend: &Frontend| frontend.kind == FrontendKind::LoadBalancer;
+    let balancer_ips = found
+        .all()
+        .filter(|f| balancer(f))
+        .filter_map(|f| f.address);
+    HeadPort {
         name: port.name.clone(),
         protocol: port.protocol,
-        frontends: frontends.into_iter().collect(),
+        frontends: found.everywhere.iter().copied().collect(),
         internal: ListUse {
             policy: service.internal_policy,
             ..ListUse::default()
         },
-        external: None,
+        external: found.has_external().then(|| ListUse {
+            policy: external.map(|external| external.policy).unwrap_or_default(),
+            ..ListUse::default()
+        }),
         affinity_seconds: service.affinity_seconds,
-        source_ranges: Vec::new(),
-    };
-    (head_port, lost)
+        source_ranges: ranges.map_or_else(Vec::new, |ranges| source_ranges(ranges, balancer_ips)),
+    }
 }
 
 /// What serves a port, by family. A family without a frontend is served nowhere, so nothing of it
@@ -93,14 +115,13 @@ fn selections(
     port: &HeadPort,
     endpoints: &PortEndpoints<'_>,
 ) -> Vec<(Family, Selection)> {
+    let wanted = Wanted {
+        internal: service.internal_policy,
+        external: port.external.map(|external| external.policy),
+    };
     let served = Family::BOTH.into_iter().filter(|f| port.has_family(*f));
     served
-        .map(|family| {
-            (
-                family,
-                select(service.internal_policy, &endpoints.of(family)),
-            )
-        })
+        .map(|family| (family, select(wanted, &endpoints.of(family))))
         .collect()
 }
 
@@ -109,7 +130,7 @@ fn selections(
 struct Parts {
     /// Made a map once they are all here: putting thousands in one by one costs many comparisons.
     lists: Vec<(ListKey, Arc<BackendList>)>,
-    locals: BTreeMap<Arc<str>, BTreeSet<LocalEndpoint>>,
+    on_nodes: BTreeMap<Arc<str>, OnNode>,
     hints: Vec<HintUse>,
 }
 
@@ -137,43 +158,75 @@ impl Parts {
 
     /// All of a node's own endpoints, whoever uses them: connections may still stand (S-74).
     fn add_local(&mut self, port: &HeadPort, endpoints: &PortEndpoints<'_>) {
-        for (node, endpoint) in endpoints.on_nodes(port.protocol) {
+        for (node, endpoint, is_ready) in endpoints.on_nodes(port.protocol) {
             if port.has_family(Family::of(endpoint.address)) {
-                self.locals
-                    .entry(node.clone())
-                    .or_default()
-                    .insert(endpoint);
+                let found = self.on_nodes.entry(node.clone()).or_default();
+                found.endpoints.insert(endpoint);
+                if is_ready {
+                    found.ready.insert(endpoint.address);
+                }
             }
         }
     }
 }
 
-fn local(found: BTreeSet<LocalEndpoint>) -> Local {
-    // There is nearly always one, and collecting would make room for four.
-    let mut endpoints = Vec::with_capacity(found.len());
-    endpoints.extend(found);
-    Local {
-        endpoints,
-        health: None,
+/// The endpoints on one node.
+#[derive(Default)]
+struct OnNode {
+    endpoints: BTreeSet<LocalEndpoint>,
+    /// Addresses that are ready on some port: what health checks count (S-135, S-136).
+    ready: BTreeSet<IpAddr>,
+}
+
+impl OnNode {
+    fn finish(self, health_port: Option<u16>) -> Local {
+        // There is nearly always one, and collecting would make room for four.
+        let mut endpoints = Vec::with_capacity(self.endpoints.len());
+        endpoints.extend(self.endpoints);
+        let count = |family| {
+            let ready = self.ready.iter();
+            let ready = ready.filter(|address| Family::of(**address) == family);
+            u32::try_from(ready.count()).unwrap_or(u32::MAX)
+        };
+        Local {
+            endpoints,
+            health: health_port.map(|port| LocalHealth {
+                port,
+                ipv4: count(Family::Ipv4),
+                ipv6: count(Family::Ipv6),
+            }),
+        }
     }
 }
 
-/// What the Service itself tells, without looking at others.
-fn own_reasons(service: &Service) -> Vec<Reason> {
-    let unusable = service
-        .cluster_ips
-        .iter()
-        .filter(|address| !is_usable_address(**address));
-    let unusable = unusable.map(|address| Reason::UnusableAddress(*address));
-    let not_planned = Some(&service.not_planned).filter(|fields| !fields.is_empty());
-    let not_planned = not_planned.cloned().map(Reason::NotPlanned);
-    service
-        .ignored
-        .iter()
-        .cloned()
-        .chain(unusable)
-        .chain(not_planned)
-        .collect()
+/// The health check port, if it is the Service's own (S-134).
+fn health_port(
+    model: &ClusterModel,
+    settings: &Settings,
+    service: &Service,
+) -> (Option<u16>, Option<Reason>) {
+    let Some(port) = service.health_port() else {
+        return (None, None);
+    };
+    match elder_at_node_port(model, settings, service, Protocol::Tcp, port) {
+        None => (Some(port), None),
+        Some(winner) => {
+            let winner = winner.id.clone();
+            (None, Some(Reason::HealthPortTaken { port, winner }))
+        }
+    }
+}
+
+/// Families in which a balancer has an address and nobody may connect (S-88).
+fn families_without_ranges(service: &Service) -> impl Iterator<Item = Reason> {
+    let external = service.external.as_deref();
+    let ranges = external.and_then(|external| external.source_ranges.as_deref());
+    Family::BOTH.into_iter().filter_map(move |family| {
+        let of_family = |address: &IpAddr| Family::of(*address) == family;
+        let has_address = external?.balancer_ips.iter().any(of_family);
+        let has_range = ranges?.iter().any(|range| of_family(&range.addr()));
+        (has_address && !has_range).then_some(Reason::NoSourceRange { family })
+    })
 }
 
 /// Endpoints of families in which the Service has no cluster IP serve nobody, and nothing else
@@ -201,7 +254,6 @@ fn other_families(model: &ClusterModel, service: &Service) -> impl Iterator<Item
 /// Services without which a node cannot come up: the API server, the cluster's DNS, and those
 /// that say so themselves.
 fn is_boot_critical(service: &Service) -> bool {
-    let name = (&*service.id.namespace, &*service.id.name);
-    let dns = name.0 == "kube-system" && service.app.as_deref() == Some("kube-dns");
-    service.boot_critical || dns || name == ("default", "kubernetes")
+    let dns = &*service.id.namespace == "kube-system" && service.app.as_deref() == Some("kube-dns");
+    service.boot_critical || dns || service.id == ServiceId::api_server()
 }

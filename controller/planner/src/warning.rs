@@ -1,13 +1,13 @@
 //! What people should hear about their objects.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Family, Protocol, ServiceId, WarningDocument};
+use ipnet::IpNet;
+use portolan_plan::{Family, FrontendKind, Protocol, ServiceId, WarningDocument};
 
-use crate::model::{NotPlanned, SliceId};
+use crate::model::SliceId;
 
 /// Why something of an object has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,12 +19,12 @@ pub enum Reason {
         /// What is wrong with it.
         problem: String,
     },
-    /// This version does not act on these fields.
-    NotPlanned(BTreeSet<NotPlanned>),
     /// An older Service answers there (S-14).
     Conflict {
-        /// The cluster IP.
-        address: IpAddr,
+        /// What kind of frontend it would be.
+        kind: FrontendKind,
+        /// The address; `None` for a node port.
+        address: Option<IpAddr>,
         /// The protocol.
         protocol: Protocol,
         /// The port.
@@ -32,8 +32,47 @@ pub enum Reason {
         /// Who has it.
         winner: ServiceId,
     },
+    /// An older Service has the port on which nodes would tell about endpoints (S-14, S-134).
+    HealthPortTaken {
+        /// The port.
+        port: u16,
+        /// Who has it.
+        winner: ServiceId,
+    },
     /// No Service can answer on such an address (S-29).
-    UnusableAddress(IpAddr),
+    UnusableAddress {
+        /// What kind of frontend it would be.
+        kind: FrontendKind,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The Service has no cluster IP of the address's family, so nothing serves that family (S-7).
+    NoClusterIp {
+        /// What kind of frontend it would be.
+        kind: FrontendKind,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Nodes that answered there would cut somebody off.
+    NeverCaptured {
+        /// What kind of frontend it would be.
+        kind: FrontendKind,
+        /// The address.
+        address: IpAddr,
+        /// Whose address it is.
+        owner: AddressOwner,
+    },
+    /// The settings allow no such external IP.
+    NotAllowed {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Source ranges are given, and none is of a family in which a balancer has an address: nobody
+    /// may connect there (S-88).
+    NoSourceRange {
+        /// The family.
+        family: Family,
+    },
     /// Slices bring endpoints of a family in which the Service has no cluster IP (S-7).
     OtherFamily {
         /// The family.
@@ -49,14 +88,53 @@ pub enum Reason {
     SliceOfNames,
 }
 
+/// Whose address it is that no Service may capture.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AddressOwner {
+    /// An API server's.
+    ApiServer,
+    /// Some pod's.
+    Pods {
+        /// The range of pods that holds it.
+        range: IpNet,
+        /// The node whose range it is.
+        node: Arc<str>,
+    },
+}
+
+impl fmt::Display for AddressOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ApiServer => f.write_str("is the API server's own address"),
+            Self::Pods { range, node } => {
+                write!(f, "is in {range}, the range of node {node}'s pods")
+            }
+        }
+    }
+}
+
+/// The field that names a frontend.
+fn field(kind: FrontendKind) -> &'static str {
+    match kind {
+        FrontendKind::ClusterIp => "spec.clusterIPs",
+        FrontendKind::ExternalIp => "spec.externalIPs",
+        FrontendKind::LoadBalancer => "status.loadBalancer.ingress",
+        FrontendKind::NodePort => "spec.ports[].nodePort",
+    }
+}
+
 impl Reason {
     /// A word for tools.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Ignored { .. } => "Ignored",
-            Self::NotPlanned(_) => "NotPlanned",
             Self::Conflict { .. } => "Conflict",
-            Self::UnusableAddress(_) => "UnusableAddress",
+            Self::HealthPortTaken { .. } => "HealthPortTaken",
+            Self::UnusableAddress { .. } => "UnusableAddress",
+            Self::NoClusterIp { .. } => "NoClusterIP",
+            Self::NeverCaptured { .. } => "NeverCaptured",
+            Self::NotAllowed { .. } => "NotAllowed",
+            Self::NoSourceRange { .. } => "NoSourceRange",
             Self::OtherFamily { .. } => "OtherFamily",
             Self::SliceWithoutService => "NoService",
             Self::SliceOfNames => "AddressTypeFQDN",
@@ -68,23 +146,52 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ignored { field, problem } => write!(f, "{field}: {problem}"),
-            Self::NotPlanned(fields) => {
-                let fields: Vec<_> = fields.iter().map(ToString::to_string).collect();
+            Self::Conflict { kind, address, protocol, port, winner } => {
+                let field = field(*kind);
+                match address {
+                    Some(address) => write!(f, "{field}: {address} port {port}/{protocol}")?,
+                    None => write!(f, "{field}: {port}/{protocol}")?,
+                }
                 write!(
                     f,
-                    "{}: no effect in this version, which plans cluster IPs only",
-                    fields.join(", ")
+                    " belongs to Service {winner}, which is older or comes first by name; give one of \
+                     them another {}",
+                    if address.is_some() { "address or port" } else { "port" }
                 )
             }
-            Self::Conflict { address, protocol, port, winner } => write!(
+            Self::HealthPortTaken { port, winner } => write!(
                 f,
-                "spec.clusterIPs: {address} port {port}/{protocol} belongs to Service {winner}, which is \
-                 older or comes first by name; give one of them another address or port"
+                "spec.healthCheckNodePort: {port} belongs to Service {winner}, which is older or comes \
+                 first by name; give one of them another port"
             ),
-            Self::UnusableAddress(address) => write!(
+            Self::UnusableAddress { kind, address } => write!(
                 f,
-                "spec.clusterIPs: {address} is loopback, link-local, multicast or unspecified; \
-                 no Service can answer there"
+                "{}: {address} is loopback, link-local, multicast or unspecified; no Service can answer \
+                 there",
+                field(*kind)
+            ),
+            Self::NoClusterIp { kind, address } => write!(
+                f,
+                "{}: {address} is {family}, the Service has no {family} cluster IP, so nothing serves it; \
+                 check spec.ipFamilies",
+                field(*kind),
+                family = Family::of(*address)
+            ),
+            Self::NeverCaptured { kind, address, owner } => write!(
+                f,
+                "{}: {address} {owner}; no node answers there for a Service, or others would be cut \
+                 off",
+                field(*kind)
+            ),
+            Self::NotAllowed { address } => write!(
+                f,
+                "spec.externalIPs: {address} is in no range of spec.settings.externalIPs.allowedCIDRs of \
+                 the ProxyConfig"
+            ),
+            Self::NoSourceRange { family } => write!(
+                f,
+                "spec.loadBalancerSourceRanges: none is {family}, so nobody may connect to the balancer's \
+                 {family} address; add a range, ::/0 or 0.0.0.0/0 for everybody"
             ),
             Self::OtherFamily { family, slice, more } => {
                 write!(f, "EndpointSlice {slice}")?;

@@ -41,7 +41,9 @@ pub struct HeadPort {
     pub external: Option<ListUse>,
     /// Client affinity in seconds, 1 to 86400; `None` for none (S-94).
     pub affinity_seconds: Option<u32>,
-    /// Who may connect to load-balancer addresses; empty means everybody (S-86).
+    /// Who may connect to load-balancer addresses; empty means everybody (S-86). Where it is not
+    /// empty, an address of a family without a range is for nobody (S-88); the unspecified address
+    /// as a range, `0.0.0.0/32` or `::/128`, is nobody too.
     pub source_ranges: Vec<IpNet>,
 }
 
@@ -55,6 +57,12 @@ impl HeadPort {
                     .address
                     .is_some_and(|address| Family::of(address) == family)
         })
+    }
+
+    /// Whether it answers elsewhere than on cluster IPs.
+    pub fn has_external(&self) -> bool {
+        let external = |frontend: &Frontend| frontend.kind != FrontendKind::ClusterIp;
+        self.frontends.iter().any(external)
     }
 }
 
@@ -120,7 +128,7 @@ impl ListUse {
 }
 
 /// One family's list, and who may use it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListChoice {
     /// Whose list it is, seen from the receiver.
     pub scope: ScopeKind,

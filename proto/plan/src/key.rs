@@ -28,6 +28,11 @@ impl ServiceId {
             name: name.into(),
         }
     }
+
+    /// The Service of the API server itself, `default/kubernetes`.
+    pub fn api_server() -> Self {
+        Self::new("default", "kubernetes")
+    }
 }
 
 impl fmt::Display for ServiceId {

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{ServiceId, Settings};
 
+use super::claims::{Claim, claims_of};
 use super::kept::{Changed, Kept};
 use super::names::Names;
+use super::owners::Owners;
 use super::{EndpointSlice, Event, Node, ProxyConfig, Service, ServiceCidr, SliceId};
 use crate::reverse::Reverse;
 
@@ -22,8 +25,10 @@ pub struct ClusterModel {
     proxy_configs: Kept<ProxyConfig>,
     /// The slices of each Service; also of Services that are not there yet (S-54).
     slices_of: Reverse<ServiceId, SliceId>,
-    /// Which Services name a cluster IP; nearly always one.
-    claims: Reverse<IpAddr, ServiceId>,
+    /// Which Services claim something; nearly always one.
+    claims: Reverse<Claim, ServiceId>,
+    /// Whose addresses no Service may take.
+    owners: Owners,
     /// What endpoints call nodes and zones.
     names: Names,
 }
@@ -67,7 +72,7 @@ impl ClusterModel {
         match event {
             Event::Node(change) => {
                 for changed in self.nodes.apply(change) {
-                    node_changed(&changed, &mut touched);
+                    self.node_changed(&changed, &mut touched);
                 }
             }
             Event::Service(change) => {
@@ -90,6 +95,7 @@ impl ClusterModel {
                     let after = self.settings();
                     touched.all_nodes |= before != after;
                     touched.all_services |= before.service_proxy_name != after.service_proxy_name;
+                    touched.all_services |= before.external_ips != after.external_ips;
                 }
             }
         }
@@ -98,22 +104,50 @@ impl ClusterModel {
 
     fn service_changed(&mut self, changed: &Changed<Service>, touched: &mut Touched) {
         for service in changed.before.iter() {
-            for address in &service.cluster_ips {
-                self.claims.remove(address, &service.id);
+            for claim in claims_of(service) {
+                self.claims.remove(&claim, &service.id);
             }
         }
         for service in changed.after.iter() {
-            for address in &service.cluster_ips {
-                self.claims.insert(*address, service.id.clone());
+            for claim in claims_of(service) {
+                self.claims.insert(claim, service.id.clone());
             }
         }
         for service in changed.both() {
             touched.services.insert(service.id.clone());
-            // Another Service on the same address may win or lose it now (S-14).
-            let addresses = service.cluster_ips.iter();
-            let rivals = addresses.flat_map(|address| self.claims.get(address));
-            touched.services.extend(rivals.cloned());
+            for claim in claims_of(service) {
+                // Another Service may win or lose it now (S-14).
+                touched.services.extend(self.claims.get(&claim).cloned());
+                if let Claim::NodePort(port) = claim {
+                    let external = self.claims.get(&Claim::ExternalPort(port));
+                    touched.services.extend(external.cloned());
+                }
+            }
         }
+    }
+
+    fn node_changed(&mut self, changed: &Changed<Node>, touched: &mut Touched) {
+        self.owners.follow(changed);
+        let names = changed.both().map(|node| node.name.clone());
+        touched.nodes.extend(names);
+        let zone = |node: &Option<Arc<Node>>| node.as_ref()?.zone.clone();
+        if zone(&changed.before) != zone(&changed.after) {
+            let names = changed.both().map(|node| node.name.clone());
+            touched.rezoned.extend(names);
+        }
+        for address in changed.differing(|node| &node.addresses) {
+            self.touch_claims(address..=address, touched);
+        }
+        for range in changed.differing(|node| &node.pod_cidrs) {
+            self.touch_claims(range.network()..=range.broadcast(), touched);
+        }
+    }
+
+    /// An address came to somebody, or is free again.
+    fn touch_claims(&self, addresses: RangeInclusive<IpAddr>, touched: &mut Touched) {
+        let (first, last) = addresses.into_inner();
+        let claims = Claim::Address(first)..=Claim::Address(last);
+        touched.services.extend(self.claims.range(claims).cloned());
     }
 
     fn slice_changed(&mut self, changed: &Changed<EndpointSlice>, touched: &mut Touched) {
@@ -132,6 +166,14 @@ impl ClusterModel {
         for (service, slice) in after {
             self.slices_of.insert(service.clone(), slice.clone());
             touched.services.insert(service);
+        }
+        let api_server = ServiceId::api_server();
+        for slice in changed.both() {
+            if slice.service_id().as_ref() == Some(&api_server) {
+                for endpoint in &slice.endpoints {
+                    self.touch_claims(endpoint.address..=endpoint.address, touched);
+                }
+            }
         }
     }
 
@@ -171,10 +213,27 @@ impl ClusterModel {
         self.slices.values()
     }
 
-    /// The Services that name a cluster IP.
-    pub fn claims(&self, address: IpAddr) -> impl Iterator<Item = &Arc<Service>> {
-        let claims = self.claims.get(&address);
+    /// The Services that claim something.
+    pub(crate) fn claims(&self, claim: Claim) -> impl Iterator<Item = &Arc<Service>> {
+        let claims = self.claims.get(&claim);
         claims.filter_map(|id| self.services.get(id))
+    }
+
+    /// The nodes that say this is their address, in order.
+    pub fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
+        self.owners.nodes_at(address)
+    }
+
+    /// The range of pods that holds the address, and the node that has it.
+    pub fn pod_range(&self, address: IpAddr) -> Option<(IpNet, &Arc<str>)> {
+        self.owners.pod_range(address)
+    }
+
+    /// Whether an API server listens there, as the endpoints of its Service say.
+    pub fn is_api_server(&self, address: IpAddr) -> bool {
+        let id = ServiceId::api_server();
+        let mut slices = self.slices_of(&id);
+        slices.any(|slice| slice.endpoints.iter().any(|e| e.address == address))
     }
 
     /// A Node.
@@ -197,15 +256,5 @@ impl ClusterModel {
     pub fn settings(&self) -> Settings {
         let config = self.proxy_configs.get(&ProxyConfig::DEFAULT.into());
         config.map_or_else(Settings::default, |config| config.settings.clone())
-    }
-}
-
-fn node_changed(changed: &Changed<Node>, touched: &mut Touched) {
-    let names = changed.both().map(|node| node.name.clone());
-    touched.nodes.extend(names);
-    let zone = |node: &Option<Arc<Node>>| node.as_ref()?.zone.clone();
-    if zone(&changed.before) != zone(&changed.after) {
-        let names = changed.both().map(|node| node.name.clone());
-        touched.rezoned.extend(names);
     }
 }

@@ -1,6 +1,6 @@
 //! Objects of one kind, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::ObjectChange;
@@ -34,6 +34,15 @@ impl<T> Changed<T> {
     /// What was there, and what is there now.
     pub(super) fn both(&self) -> impl Iterator<Item = &Arc<T>> {
         self.before.iter().chain(&self.after)
+    }
+
+    /// Of values that an object has, those that it got or lost.
+    pub(super) fn differing<V: Ord + Copy>(&self, values: fn(&T) -> &Vec<V>) -> BTreeSet<V> {
+        let of = |object: &Option<Arc<T>>| -> BTreeSet<V> {
+            let all = object.iter().flat_map(|object| values(object));
+            all.copied().collect()
+        };
+        &of(&self.before) ^ &of(&self.after)
     }
 }
 

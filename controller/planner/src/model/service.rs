@@ -1,11 +1,10 @@
 //! Services.
 
-use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Family, Policy, Protocol, ServiceId};
+use ipnet::IpNet;
+use portolan_plan::{Family, FrontendKind, Policy, Protocol, ServiceId};
 
 use super::Object;
 use crate::Reason;
@@ -37,8 +36,8 @@ pub struct Service {
     pub scheduler: Option<Arc<str>>,
     /// The annotation `proxy.portolan.dev/drain`, in seconds.
     pub drain_seconds: Option<u32>,
-    /// What it asks for beyond what is planned.
-    pub not_planned: BTreeSet<NotPlanned>,
+    /// Where it answers besides its cluster IPs; most Services do not.
+    pub external: Option<Box<External>>,
     /// What was ignored when it was read.
     pub ignored: Vec<Reason>,
 }
@@ -48,6 +47,23 @@ impl Service {
     pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.cluster_ips.iter().copied();
         addresses.find(|address| Family::of(*address) == family)
+    }
+
+    /// Its addresses besides its cluster IPs, those of balancers first: where one is both, whoever
+    /// may use the balancer's may use it.
+    pub fn external_addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> {
+        let external = self.external.iter();
+        external.flat_map(|external| {
+            let of = |kind| move |address: &IpAddr| (kind, *address);
+            let balancer = external.balancer_ips.iter();
+            let balancer = balancer.map(of(FrontendKind::LoadBalancer));
+            balancer.chain(external.ips.iter().map(of(FrontendKind::ExternalIp)))
+        })
+    }
+
+    /// The port on which nodes tell balancers whether they have endpoints.
+    pub fn health_port(&self) -> Option<u16> {
+        self.external.as_ref()?.health_port
     }
 }
 
@@ -68,28 +84,25 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// Its number, 1 to 65535.
     pub port: u16,
+    /// The number on the nodes' own addresses, 1 to 65535 (S-19).
+    pub node_port: Option<u16>,
 }
 
-/// A field of a Service that this version reads and does not act on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NotPlanned {
-    /// External IPs.
-    ExternalIps,
-    /// Addresses of load balancers.
-    LoadBalancer,
-    /// Node ports.
-    NodePorts,
-    /// External traffic policy Local.
-    ExternalPolicyLocal,
-}
-
-impl fmt::Display for NotPlanned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ExternalIps => "spec.externalIPs",
-            Self::LoadBalancer => "status.loadBalancer.ingress",
-            Self::NodePorts => "spec.ports[].nodePort",
-            Self::ExternalPolicyLocal => "spec.externalTrafficPolicy: Local",
-        })
-    }
+/// Where a Service answers besides its cluster IPs, and for whom.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct External {
+    /// `spec.externalIPs`, each once (S-16).
+    pub ips: Vec<IpAddr>,
+    /// Addresses of `status.loadBalancer.ingress` that nodes answer for, each once (S-17).
+    pub balancer_ips: Vec<IpAddr>,
+    /// Those that nodes leave to the balancer: `ipMode: Proxy` (S-17).
+    pub left_to_balancer: Vec<IpAddr>,
+    /// Who serves all of these and the node ports: endpoints anywhere, or only those of the node
+    /// (S-47, S-66).
+    pub policy: Policy,
+    /// Who may connect to addresses of balancers; `None` without such a wish. Without any range in it,
+    /// nobody may (S-86, S-88).
+    pub source_ranges: Option<Vec<IpNet>>,
+    /// The port on which each node tells balancers whether it has endpoints (S-134).
+    pub health_port: Option<u16>,
 }

@@ -1,12 +1,14 @@
 //! Objects in a few words, for tests: `{id: shop/web, ips: [10.96.0.1], ports: [http 80/TCP]}`.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use portolan_plan::{Policy, Protocol, ServiceId, Settings};
 use portolan_planner::model::{
-    AddressType, Endpoint, EndpointSlice, Event, Node, NotPlanned, ProxyConfig, Service,
-    ServiceCidr, ServicePort, SliceId, SlicePort,
+    AddressType, Endpoint, EndpointSlice, Event, External, Node, ProxyConfig, Service, ServiceCidr,
+    ServicePort, SliceId, SlicePort,
 };
 use serde::Deserialize;
 
@@ -34,7 +36,20 @@ pub(crate) struct GivenService {
     pub(crate) drain: Option<u32>,
     pub(crate) affinity: Option<u32>,
     pub(crate) internal: GivenPolicy,
-    pub(crate) external_ips: bool,
+    pub(crate) external: Option<GivenExternal>,
+    /// Port names with their node ports; an unnamed port is "".
+    pub(crate) node_ports: BTreeMap<String, u16>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GivenExternal {
+    pub(crate) ips: Vec<IpAddr>,
+    pub(crate) balancer: Vec<IpAddr>,
+    pub(crate) proxied: Vec<IpAddr>,
+    pub(crate) policy: GivenPolicy,
+    pub(crate) ranges: Option<Vec<IpNet>>,
+    pub(crate) health_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -82,6 +97,7 @@ pub(crate) struct GivenNode {
     pub(crate) name: String,
     pub(crate) zone: Option<String>,
     pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) pods: Vec<IpNet>,
     pub(crate) deleted: bool,
     pub(crate) scaled_away: bool,
 }
@@ -90,6 +106,7 @@ pub(crate) struct GivenNode {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct GivenSettings {
     pub(crate) service_proxy_name: String,
+    pub(crate) allowed: Option<Vec<IpNet>>,
 }
 
 fn names(given: &[String]) -> Vec<Arc<str>> {
@@ -114,12 +131,36 @@ fn port(text: &str) -> (Arc<str>, u16, Protocol) {
     (name.into(), number.parse().expect("a port"), protocol)
 }
 
+impl GivenPolicy {
+    fn build(self) -> Policy {
+        match self {
+            Self::Cluster => Policy::Cluster,
+            Self::Local => Policy::Local,
+        }
+    }
+}
+
 impl GivenService {
+    fn external(&self) -> Option<Box<External>> {
+        let given = self.external.clone().unwrap_or_default();
+        (self.external.is_some() || !self.node_ports.is_empty()).then(|| {
+            Box::new(External {
+                ips: given.ips,
+                balancer_ips: given.balancer,
+                left_to_balancer: given.proxied,
+                policy: given.policy.build(),
+                source_ranges: given.ranges,
+                health_port: given.health_port,
+            })
+        })
+    }
+
     pub(crate) fn build(&self) -> Service {
         let (namespace, name) = halves(&self.id);
         let ports = self.ports.iter().map(|text| {
             let (name, port, protocol) = port(text);
             ServicePort {
+                node_port: self.node_ports.get(&*name).copied(),
                 name,
                 protocol,
                 port,
@@ -132,19 +173,12 @@ impl GivenService {
             proxy_name: self.proxy_name.as_deref().map(Arc::from),
             app: self.app.as_deref().map(Arc::from),
             ports: ports.collect(),
-            internal_policy: match self.internal {
-                GivenPolicy::Cluster => Policy::Cluster,
-                GivenPolicy::Local => Policy::Local,
-            },
+            internal_policy: self.internal.build(),
             affinity_seconds: self.affinity,
             boot_critical: self.boot_critical,
             scheduler: self.scheduler.as_deref().map(Arc::from),
             drain_seconds: self.drain,
-            not_planned: self
-                .external_ips
-                .then_some(NotPlanned::ExternalIps)
-                .into_iter()
-                .collect(),
+            external: self.external(),
             ignored: Vec::new(),
         }
     }
@@ -197,7 +231,7 @@ impl GivenNode {
             name: self.name.as_str().into(),
             zone: self.zone.as_deref().map(Arc::from),
             addresses: self.addresses.clone(),
-            pod_cidrs: Vec::new(),
+            pod_cidrs: self.pods.clone(),
             deleted: self.deleted,
             scaled_away: self.scaled_away,
             ignored: Vec::new(),
@@ -208,10 +242,13 @@ impl GivenNode {
 impl Cluster {
     /// The events of everything being there.
     pub(crate) fn events(&self) -> Vec<Event> {
-        let settings = Settings {
+        let mut settings = Settings {
             service_proxy_name: self.settings.service_proxy_name.clone(),
             ..Settings::default()
         };
+        if let Some(allowed) = &self.settings.allowed {
+            settings.external_ips.allowed_cidrs.clone_from(allowed);
+        }
         let config = ProxyConfig {
             name: ProxyConfig::DEFAULT.into(),
             settings,

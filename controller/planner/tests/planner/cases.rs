@@ -4,7 +4,10 @@
 use std::fmt::Write as _;
 
 use crate::build::Cluster;
-use portolan_plan::{BackendList, Family, FrontendKind, HeadPort, ListKey, NodeEntry, Scope};
+use portolan_plan::{
+    BackendList, Family, Frontend, FrontendKind, HeadPort, ListChoice, ListKey, ListUse, Local,
+    NodeEntry, Outsiders, Scope, ScopeKind,
+};
 use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
 use serde::Deserialize;
 use serde_json::Value;
@@ -78,69 +81,135 @@ fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
         facts.push(format!("{id}{flags}"));
     }
     for port in &head.ports {
-        let affinity = port
-            .affinity_seconds
-            .map(|s| format!(" affinity {s}s"))
-            .unwrap_or_default();
-        for (place, family) in places(port) {
-            let key = key(planned, port, family, Scope::Cluster);
+        for place in places(port) {
+            let choice = place.list(port).choice(place.family);
+            let key = key(planned, port, place.family, choice.scope);
             if let Some(list) = planned.lists.get(&key) {
-                facts.push(format!("{id} {place}{affinity} -> {}", backends(list)));
+                let text = format!("{}{}", place.text, extras(port, place.frontend));
+                let outsiders = outsiders(choice);
+                facts.push(format!("{id} {text}{outsiders} -> {}", backends(list)));
             }
         }
     }
     for (node, local) in &planned.locals {
-        let mut all = local
-            .endpoints
-            .iter()
-            .map(|e| format!("{} {}/{}", e.address, e.port, e.protocol));
-        let first = all.next().unwrap_or_default();
-        facts.push(format!(
-            "{id} on {node}: {}",
-            all.fold(first, |text, next| text + ", " + &next)
-        ));
+        facts.push(format!("{id} on {node}: {}", local_text(local)));
+    }
+    if let Some(local) = &planned.elsewhere {
+        facts.push(format!("{id} elsewhere: {}", local_text(local)));
     }
 }
 
-/// Address, port and protocol of each frontend, with its family.
-fn places(port: &HeadPort) -> impl Iterator<Item = (String, Family)> {
-    port.frontends.iter().map(|frontend| {
-        assert_eq!(frontend.kind, FrontendKind::ClusterIp);
-        let address = frontend.address.expect("a cluster IP");
-        let place = format!("{address} {}/{}", frontend.port, port.protocol);
-        (place, Family::of(address))
-    })
+fn local_text(local: &Local) -> String {
+    let endpoints = local.endpoints.iter();
+    let endpoints = endpoints.map(|e| format!("{} {}/{}", e.address, e.port, e.protocol));
+    let health = local.health.iter();
+    let health = health.map(|h| format!("health {}: {}+{}", h.port, h.ipv4, h.ipv6));
+    endpoints.chain(health).collect::<Vec<_>>().join(", ")
 }
 
-fn key(planned: &PlannedService, port: &HeadPort, family: Family, scope: Scope) -> ListKey {
+/// What holds for a frontend beside its list.
+fn extras(port: &HeadPort, frontend: Frontend) -> String {
+    let mut text = String::new();
+    if let Some(seconds) = port.affinity_seconds {
+        write!(text, " affinity {seconds}s").unwrap();
+    }
+    if frontend.kind == FrontendKind::LoadBalancer && !port.source_ranges.is_empty() {
+        let ranges: Vec<_> = port.source_ranges.iter().map(ToString::to_string).collect();
+        write!(text, " from {}", ranges.join(" ")).unwrap();
+    }
+    text
+}
+
+fn outsiders(choice: ListChoice) -> &'static str {
+    match choice.outsiders {
+        Outsiders::Allow => "",
+        Outsiders::Drop => " without outsiders",
+    }
+}
+
+/// A frontend in one family.
+struct Place {
+    text: String,
+    frontend: Frontend,
+    family: Family,
+}
+
+impl Place {
+    fn list<'a>(&self, port: &'a HeadPort) -> &'a ListUse {
+        match self.frontend.kind {
+            FrontendKind::ClusterIp => &port.internal,
+            _ => port
+                .external
+                .as_ref()
+                .expect("there is an external frontend"),
+        }
+    }
+}
+
+/// Each frontend; a node port once for each family of the Service.
+fn places(port: &HeadPort) -> Vec<Place> {
+    let mut places = Vec::new();
+    for frontend in &port.frontends {
+        let kind = match frontend.kind {
+            FrontendKind::ClusterIp => String::new(),
+            kind => format!("{} ", kind.as_str()),
+        };
+        let end = format!("{}/{}", frontend.port, port.protocol);
+        let mut add = |text, family| {
+            places.push(Place {
+                text,
+                frontend: *frontend,
+                family,
+            });
+        };
+        match frontend.address {
+            Some(address) => add(format!("{kind}{address} {end}"), Family::of(address)),
+            None => {
+                for family in Family::BOTH.into_iter().filter(|f| port.has_family(*f)) {
+                    add(format!("{kind}{family} {end}"), family);
+                }
+            }
+        }
+    }
+    places
+}
+
+/// The key of a list that is not one node's or zone's.
+fn key(planned: &PlannedService, port: &HeadPort, family: Family, scope: ScopeKind) -> ListKey {
     ListKey {
         service: planned.id.clone(),
         port: port.name.clone(),
         family,
-        scope,
+        scope: NodeEntry::default().complete(scope),
     }
 }
 
 /// What a node has that not every node has, and why it has it not.
 fn node_facts(planned: &PlannedService, node: &NodeEntry, facts: &mut Vec<String>) {
-    let id = &planned.id;
-    for port in &planned.head_for(node).ports {
-        for (place, family) in places(port) {
-            let scope = node.complete(port.internal.choice(family).scope);
-            if scope != Scope::Cluster {
-                let list = planned
-                    .lists
-                    .get(&key(planned, port, family, scope.clone()));
-                let list = list.map_or("nobody".into(), |list| backends(list));
-                let name = &node.name;
-                facts.push(format!("{id} {place} on {name} by {scope} -> {list}"));
+    let (id, name) = (&planned.id, &node.name);
+    let head = planned.head_for(node);
+    for (port, plain) in head.ports.iter().zip(&planned.heads[0].ports) {
+        for place in places(port) {
+            let choice = place.list(port).choice(place.family);
+            let scope = node.complete(choice.scope);
+            if scope == Scope::Cluster && plain.frontends.contains(&place.frontend) {
+                continue;
             }
+            let mut key = key(planned, port, place.family, choice.scope);
+            key.scope = scope.clone();
+            let list = planned.lists.get(&key);
+            let list = list.map_or("nobody".into(), |list| backends(list));
+            let (text, scope) = (&place.text, scope.shown());
+            let outsiders = outsiders(choice);
+            facts.push(format!(
+                "{id} {text} on {name} by {scope}{outsiders} -> {list}"
+            ));
         }
     }
     for (hints, outcome) in planned.hints_on(node) {
         let in_force = [&hints.nodes, &hints.zones].contains(&&HintState::InForce);
         if let (true, HintOutcome::Ignored(reason)) = (in_force, outcome) {
-            let (name, family) = (&node.name, hints.family);
+            let family = hints.family;
             facts.push(format!("{id} {family} hints ignored on {name}: {reason}"));
         }
     }
@@ -229,8 +298,18 @@ fn traffic_policies() {
 }
 
 #[test]
+fn source_ranges() {
+    check(include_str!("../cases/h-source-ranges.yaml"));
+}
+
+#[test]
 fn affinity_and_schedulers() {
     check(include_str!("../cases/j-affinity.yaml"));
+}
+
+#[test]
+fn health_check_ports() {
+    check(include_str!("../cases/m-health.yaml"));
 }
 
 #[test]

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::build::{GivenEndpoint, GivenNode, GivenPolicy, GivenService, GivenSlice};
-use portolan_plan::{NodeEntry, ServiceId, Settings};
+use crate::build::{
+    GivenEndpoint, GivenExternal, GivenNode, GivenPolicy, GivenService, GivenSlice,
+};
+use portolan_plan::{NodeEntry, Protocol, ServiceId, Settings};
 use portolan_planner::model::{ClusterModel, Event, ObjectChange, ProxyConfig, SliceId};
 use portolan_planner::{PlannedService, Planner, Update};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 const NAMES: [&str; 3] = ["ns/a", "ns/b", "kube-system/c"];
+const SLICES: [&str; 4] = ["ns/a", "ns/b", "kube-system/c", "default/d"];
 pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const ZONES: [&str; 3] = ["z1", "z2", "z3"];
 
@@ -24,6 +27,8 @@ prop_compose! {
         proxy_name in proptest::option::weighted(0.2, select(vec!["other", "mine"])),
         affinity in proptest::option::of(1..3u32),
         internal in select(vec![GivenPolicy::Cluster, GivenPolicy::Cluster, GivenPolicy::Local]),
+        external in proptest::option::of(external()),
+        node_ports in node_ports(),
     ) -> Event {
         let service = GivenService {
             id: id.into(),
@@ -33,10 +38,54 @@ prop_compose! {
             proxy_name: proxy_name.map(Into::into),
             affinity,
             internal,
+            external,
+            node_ports,
             ..Default::default()
         };
         service.build().into()
     }
+}
+
+/// Addresses that somebody else may have: a cluster IP, a node, a pod, an API server, nobody.
+const EXTERNAL: [&str; 7] = [
+    "10.96.0.1",
+    "192.168.1.1",
+    "10.244.0.9",
+    "10.244.0.1",
+    "203.0.113.1",
+    "127.0.0.1",
+    "fd00:1::1",
+];
+
+prop_compose! {
+    fn external()(
+        ips in proptest::sample::subsequence(EXTERNAL.to_vec(), 0..3),
+        balancer in proptest::sample::subsequence(EXTERNAL.to_vec(), 0..3),
+        policy in select(vec![GivenPolicy::Cluster, GivenPolicy::Local]),
+        ranges in proptest::option::of(proptest::sample::subsequence(vec!["0.0.0.0/0", "10.0.0.0/8", "fd00::/8"], 0..3)),
+        health_port in proptest::option::of(select(vec![30080u16, 32000])),
+    ) -> GivenExternal {
+        let addresses = |texts: Vec<&str>| texts.iter().map(|text| text.parse().unwrap()).collect();
+        GivenExternal {
+            ips: addresses(ips),
+            balancer: addresses(balancer),
+            policy,
+            ranges: ranges.map(|texts| texts.iter().map(|text| text.parse().unwrap()).collect()),
+            health_port,
+            ..Default::default()
+        }
+    }
+}
+
+/// One of the numbers is also a port of a Service.
+fn node_ports() -> impl Strategy<Value = BTreeMap<String, u16>> {
+    let ports = proptest::sample::subsequence(vec![("x", 30080), ("y", 30080), ("z", 81)], 0..3);
+    ports.prop_map(|ports| {
+        ports
+            .into_iter()
+            .map(|(name, n)| (name.into(), n))
+            .collect()
+    })
 }
 
 prop_compose! {
@@ -64,8 +113,9 @@ fn hints(names: Vec<&'static str>) -> impl Strategy<Value = Vec<String>> {
 fn slice() -> impl Strategy<Value = Event> {
     let endpoints =
         any::<bool>().prop_flat_map(|six| proptest::collection::vec(endpoint(six), 0..4));
-    let name = (select(&NAMES[..]), 1..3u8);
-    let of = proptest::option::weighted(0.9, select(vec!["a", "b", "c"]));
+    // Endpoints of the last one are API servers.
+    let name = (select(&SLICES[..]), 1..3u8);
+    let of = proptest::option::weighted(0.9, select(vec!["a", "b", "c", "kubernetes"]));
     let port = select(vec!["x 8080/TCP", "x 9090/TCP", "y 8080/UDP"]);
     (name, of, 0..3i64, port, endpoints).prop_map(
         |((id, number), of, generation, port, endpoints)| {
@@ -84,12 +134,17 @@ fn slice() -> impl Strategy<Value = Event> {
 
 fn node() -> impl Strategy<Value = Event> {
     let zone = proptest::option::of(select(&ZONES[..]));
-    (select(&NODES[..]), zone, any::<bool>()).prop_map(|(name, zone, deleted)| {
+    let addresses = proptest::sample::subsequence(vec!["192.168.1.1", "192.168.1.2"], 0..=2);
+    let pods = proptest::option::weighted(0.3, select(vec!["10.244.0.8/29", "10.244.0.0/16"]));
+    let rest = (any::<bool>(), addresses, pods);
+    (select(&NODES[..]), zone, rest).prop_map(|(name, zone, (deleted, addresses, pods))| {
         let zone = zone.map(Into::into);
         GivenNode {
             name: name.into(),
             zone,
             deleted,
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            pods: pods.iter().map(|text| text.parse().unwrap()).collect(),
             ..Default::default()
         }
         .build()
@@ -98,11 +153,15 @@ fn node() -> impl Strategy<Value = Event> {
 }
 
 fn settings() -> impl Strategy<Value = Event> {
-    select(vec!["", "mine"]).prop_map(|name| {
-        let settings = Settings {
+    let allowed = proptest::option::of(select(vec!["203.0.113.0/24", "192.168.0.0/16"]));
+    (select(vec!["", "", "mine"]), allowed).prop_map(|(name, allowed)| {
+        let mut settings = Settings {
             service_proxy_name: name.into(),
             ..Settings::default()
         };
+        if let Some(allowed) = allowed {
+            settings.external_ips.allowed_cidrs = vec![allowed.parse().unwrap()];
+        }
         ProxyConfig {
             name: ProxyConfig::DEFAULT.into(),
             settings,
@@ -113,11 +172,12 @@ fn settings() -> impl Strategy<Value = Event> {
 
 fn removal() -> impl Strategy<Value = Event> {
     let id = select(&NAMES[..]).prop_map(|id| id.split_once('/').unwrap());
+    let slice_id = select(&SLICES[..]).prop_map(|id| id.split_once('/').unwrap());
     prop_oneof![
         id.clone().prop_map(|(namespace, name)| {
             Event::Service(ObjectChange::Remove(ServiceId::new(namespace, name)))
         }),
-        (id, 1..3u8).prop_map(|((namespace, name), number)| {
+        (slice_id, 1..3u8).prop_map(|((namespace, name), number)| {
             let (namespace, name) = (namespace.into(), format!("{name}-{number}").into());
             Event::EndpointSlice(ObjectChange::Remove(SliceId { namespace, name }))
         }),
@@ -149,12 +209,22 @@ fn quiet_history() -> impl Strategy<Value = Vec<Event>> {
         GivenPolicy::Cluster,
         GivenPolicy::Local,
     ]);
-    let service = internal.prop_map(|internal| -> Event {
+    let external = proptest::option::of(select(vec![GivenPolicy::Cluster, GivenPolicy::Local]));
+    let service = (internal, external).prop_map(|(internal, external)| -> Event {
+        let external = external.map(|policy| GivenExternal {
+            ips: vec![
+                "203.0.113.1".parse().unwrap(),
+                "192.168.1.1".parse().unwrap(),
+            ],
+            policy,
+            ..Default::default()
+        });
         let service = GivenService {
             id: NAMES[0].into(),
             ips: vec!["10.96.0.1".parse().unwrap()],
             ports: vec!["x 80/TCP".into(), "y 80/UDP".into()],
             internal,
+            external,
             ..Default::default()
         };
         service.build().into()
@@ -336,6 +406,12 @@ proptest! {
                     let place = (frontend.address, frontend.port, port.protocol);
                     prop_assert_eq!(owners.insert(place, id.clone()), None, "two owners");
                 }
+            }
+            // S-14: a health check port is a port of the nodes like a node port.
+            let health = planned.elsewhere.as_ref().and_then(|local| local.health);
+            if let Some(health) = health {
+                let owner = owners.insert((None, health.port, Protocol::Tcp), id.clone());
+                prop_assert!(owner.is_none_or(|owner| owner == *id), "two owners");
             }
         }
     }

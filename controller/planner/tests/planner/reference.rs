@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::laws::{event, history};
-use portolan_plan::{Backend, Family, Head, ListKey, NodeEntry, Policy, Scope};
+use portolan_plan::{
+    Backend, Family, HeadPort, ListKey, ListUse, NodeEntry, Outsiders, Policy, Scope,
+};
 use portolan_planner::model::{ClusterModel, Endpoint, Service, ServicePort};
 use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
 use proptest::prelude::*;
@@ -84,20 +86,39 @@ fn expected(all: &[(Reached, &Endpoint)], policy: Policy, node: &NodeEntry) -> B
         .unwrap_or(ready)
 }
 
+/// The same for other frontends than cluster IPs, and what happens to outsiders (S-22, S-46, S-49,
+/// S-66 to S-68).
+fn expected_external(
+    all: &[(Reached, &Endpoint)],
+    policy: Policy,
+    node: &NodeEntry,
+) -> (BTreeSet<Reached>, Outsiders) {
+    let shared = expected(all, Policy::Cluster, node);
+    if policy == Policy::Cluster {
+        return (shared, Outsiders::Allow);
+    }
+    let own = expected(all, Policy::Local, node);
+    let usable_somewhere = !shared.is_empty();
+    match (own.is_empty(), usable_somewhere) {
+        (false, _) => (own, Outsiders::Allow),
+        (true, true) => (shared, Outsiders::Drop),
+        (true, false) => (shared, Outsiders::Allow),
+    }
+}
+
 /// What the planner gives a node.
 fn planned_backends(
     planned: &PlannedService,
-    head: &Head,
-    at: usize,
+    port: &HeadPort,
+    list: &ListUse,
     family: Family,
     node: &NodeEntry,
 ) -> BTreeSet<Reached> {
-    let port = &head.ports[at];
     let key = ListKey {
         service: planned.id.clone(),
         port: port.name.clone(),
         family,
-        scope: node.complete(port.internal.choice(family).scope),
+        scope: node.complete(list.choice(family).scope),
     };
     let list = planned.lists_for(node).find(|(own, _)| **own == key);
     let backends = list.into_iter().flat_map(|(_, list)| list.as_slice());
@@ -129,11 +150,19 @@ proptest! {
             for node in nodes(&planner) {
                 let head = planned.head_for(&node);
                 for (at, port) in service.ports.iter().enumerate() {
-                    for family in Family::BOTH.into_iter().filter(|f| head.ports[at].has_family(*f)) {
+                    let own = &head.ports[at];
+                    for family in Family::BOTH.into_iter().filter(|f| own.has_family(*f)) {
                         let all = endpoints(planner.model(), service, port, family);
                         let expected = expected(&all, service.internal_policy, &node);
-                        let found = planned_backends(planned, head, at, family, &node);
+                        let found = planned_backends(planned, own, &own.internal, family, &node);
                         prop_assert_eq!(found, expected, "{} {:?} on {}", id, port, node.name);
+                        prop_assert_eq!(own.internal.choice(family).outsiders, Outsiders::Allow);
+                        let Some(external) = &own.external else { continue };
+                        let policy = service.external.as_ref().unwrap().policy;
+                        let found = planned_backends(planned, own, external, family, &node);
+                        let outsiders = external.choice(family).outsiders;
+                        let expected = expected_external(&all, policy, &node);
+                        prop_assert_eq!((found, outsiders), expected, "{} {:?} on {}", id, port, node.name);
                     }
                 }
             }
@@ -155,11 +184,14 @@ proptest! {
                     let Some((_, endpoint)) = found else {
                         return Err(TestCaseError::fail(format!("{key:?}: {backend:?} is no endpoint")));
                     };
-                    let belongs = match (&key.scope, service.internal_policy) {
-                        (Scope::Cluster, policy) => policy == Policy::Cluster,
-                        (Scope::Zone(zone), policy) => policy == Policy::Cluster && endpoint.for_zones.contains(zone),
-                        (Scope::Node(node), Policy::Local) => endpoint.node.as_ref() == Some(node),
-                        (Scope::Node(node), Policy::Cluster) => endpoint.for_nodes.contains(node),
+                    let external = service.external.as_ref().map(|external| external.policy);
+                    let shared = service.internal_policy == Policy::Cluster || external.is_some();
+                    let local = [Some(service.internal_policy), external].contains(&Some(Policy::Local));
+                    let belongs = match &key.scope {
+                        Scope::Cluster => shared,
+                        Scope::Zone(zone) => shared && endpoint.for_zones.contains(zone),
+                        Scope::Node(node) => shared && endpoint.for_nodes.contains(node),
+                        Scope::Local(node) => local && endpoint.node.as_ref() == Some(node),
                     };
                     prop_assert!(belongs, "{:?} holds {:?}", key, backend);
                 }
@@ -177,20 +209,22 @@ proptest! {
             let service = planner.model().service(&planned.id).unwrap();
             let mut used = BTreeSet::new();
             let zones = planned.head_of_zone.keys().map(|zone| ("nobody".into(), Some(zone.clone())));
-            let nodes = planned.lists.keys().filter_map(|key| match &key.scope {
-                Scope::Node(node) => Some(node.clone()),
-                Scope::Cluster | Scope::Zone(_) => None,
-            });
+            let nodes = planned.lists.keys().filter_map(|key| key.scope.node().cloned());
+            let nodes = nodes.chain(planned.head_of_node.keys().cloned());
             let zone_of = |node: &Arc<str>| planner.node(node).and_then(|node| node.zone.clone());
             let nodes = nodes.map(|node| { let zone = zone_of(&node); (node, zone) });
             for (name, zone) in zones.chain(nodes).chain([("nobody".into(), None)]) {
                 let node = NodeEntry { name, zone, ..NodeEntry::default() };
                 used.extend(planned.lists_for(&node).map(|(key, _)| key.clone()));
                 for port in &planned.head_for(&node).ports {
+                    prop_assert_eq!(port.external.is_some(), port.has_external());
                     for family in Family::BOTH.into_iter().filter(|f| port.has_family(*f)) {
-                        let scope = node.complete(port.internal.choice(family).scope);
-                        let key = ListKey { service: planned.id.clone(), port: port.name.clone(), family, scope };
-                        prop_assert!(planned.lists.contains_key(&key) || service.internal_policy == Policy::Local);
+                        let has = |list: &ListUse| {
+                            let scope = node.complete(list.choice(family).scope);
+                            planned.lists.contains_key(&ListKey { service: planned.id.clone(), port: port.name.clone(), family, scope })
+                        };
+                        prop_assert!(has(&port.internal) || service.internal_policy == Policy::Local);
+                        prop_assert!(port.external.as_ref().is_none_or(has));
                     }
                 }
             }
@@ -210,15 +244,17 @@ proptest! {
                 let head = planned.head_for(&node);
                 for (hints, outcome) in planned.hints_on(&node) {
                     let port = head.ports.iter().find(|port| port.name == hints.port).unwrap();
-                    let scope = node.complete(port.internal.choice(hints.family).scope);
-                    let agrees = match (&outcome, &scope) {
-                        (HintOutcome::Used(HintKind::Node), Scope::Node(_)) => hints.nodes == HintState::InForce,
-                        (HintOutcome::Used(HintKind::Zone), Scope::Zone(_)) => hints.zones == HintState::InForce,
-                        (HintOutcome::Ignored(_), Scope::Cluster) => true,
-                        (HintOutcome::Ignored(_), Scope::Node(_)) => port.internal.policy == Policy::Local,
-                        _ => false,
-                    };
-                    prop_assert!(agrees, "{:?} and {}", outcome, scope);
+                    for list in std::iter::once(&port.internal).chain(&port.external) {
+                        let scope = node.complete(list.choice(hints.family).scope);
+                        let agrees = match (&outcome, &scope) {
+                            (HintOutcome::Used(HintKind::Node), Scope::Node(_)) => hints.nodes == HintState::InForce,
+                            (HintOutcome::Used(HintKind::Zone), Scope::Zone(_)) => hints.zones == HintState::InForce,
+                            (HintOutcome::Ignored(_), Scope::Cluster) => true,
+                            (_, Scope::Local(_)) => list.policy == Policy::Local,
+                            _ => false,
+                        };
+                        prop_assert!(agrees, "{:?} and {}", outcome, scope);
+                    }
                 }
             }
         }
@@ -232,7 +268,7 @@ proptest! {
         }
         for name in crate::laws::NODES {
             let has_list = |planned: &&Arc<PlannedService>| {
-                planned.lists.keys().any(|key| key.scope == Scope::Node(name.into()))
+                planned.lists.keys().any(|key| key.scope.node().is_some_and(|node| &**node == name))
             };
             let found: Vec<_> = planner.particular_to(name).map(|p| p.id.to_string()).collect();
             let looked: Vec<_> = planner.services().values().filter(has_list).map(|p| p.id.to_string()).collect();

@@ -1,0 +1,54 @@
+//! Addresses that belong to somebody already: to nodes and to their pods. No Service may take them
+//! away from the rest of the cluster.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::Node;
+use super::kept::Changed;
+use crate::reverse::Reverse;
+
+/// Who has which address.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    nodes: Reverse<IpAddr, Arc<str>>,
+    pods: Reverse<IpNet, Arc<str>>,
+}
+
+impl Owners {
+    /// Follows the change of a Node.
+    pub(super) fn follow(&mut self, changed: &Changed<Node>) {
+        for node in changed.before.iter() {
+            for address in &node.addresses {
+                self.nodes.remove(address, &node.name);
+            }
+            for range in &node.pod_cidrs {
+                self.pods.remove(range, &node.name);
+            }
+        }
+        for node in changed.after.iter() {
+            for address in &node.addresses {
+                self.nodes.insert(*address, node.name.clone());
+            }
+            for range in &node.pod_cidrs {
+                self.pods.insert(*range, node.name.clone());
+            }
+        }
+    }
+
+    /// The nodes that say this is their address, in order; nearly always one or none.
+    pub(super) fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
+        self.nodes.get(&address)
+    }
+
+    /// The narrowest range of pods that holds the address, and the first node that has it.
+    pub(super) fn pod_range(&self, address: IpAddr) -> Option<(IpNet, &Arc<str>)> {
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        (0..=longest).rev().find_map(|length| {
+            let range = IpNet::new(address, length).ok()?.trunc();
+            Some((range, self.pods.get(&range).next()?))
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! Who may connect to addresses of balancers.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use portolan_plan::Family;
+
+/// The ranges as a plan says them: nothing where everybody may connect (S-87), and an address that
+/// nobody has where nobody may (S-88). A family without a range is closed by the other one's.
+pub(crate) fn source_ranges(
+    ranges: &[IpNet],
+    addresses: impl Iterator<Item = IpAddr>,
+) -> Vec<IpNet> {
+    let families: BTreeSet<Family> = addresses.map(Family::of).collect();
+    let of = |family| {
+        let own = ranges
+            .iter()
+            .filter(move |range| Family::of(range.addr()) == family);
+        match own.clone().find(|range| range.prefix_len() == 0) {
+            Some(everything) => BTreeSet::from([*everything]),
+            None => own.copied().collect(),
+        }
+    };
+    let is_open = |family: &Family| of(*family).iter().any(|range| range.prefix_len() == 0);
+    if families.iter().all(is_open) {
+        return Vec::new();
+    }
+    let found: Vec<IpNet> = Family::BOTH.into_iter().flat_map(of).collect();
+    if found.is_empty() {
+        let nobody = [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ];
+        return nobody.map(IpNet::from).into();
+    }
+    found
+}
