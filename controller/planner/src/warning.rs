@@ -113,6 +113,27 @@ impl fmt::Display for AddressOwner {
     }
 }
 
+/// A place that a Service wants, in words.
+struct Place {
+    field: &'static str,
+    address: Option<IpAddr>,
+    port: u16,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            field,
+            address,
+            port,
+        } = self;
+        match address {
+            Some(address) => write!(f, "{field}: {address} port {port}"),
+            None => write!(f, "{field}: {port}"),
+        }
+    }
+}
+
 /// The field that names a frontend.
 fn field(kind: FrontendKind) -> &'static str {
     match kind {
@@ -147,15 +168,11 @@ impl fmt::Display for Reason {
         match self {
             Self::Ignored { field, problem } => write!(f, "{field}: {problem}"),
             Self::Conflict { kind, address, protocol, port, winner } => {
-                let field = field(*kind);
-                match address {
-                    Some(address) => write!(f, "{field}: {address} port {port}/{protocol}")?,
-                    None => write!(f, "{field}: {port}/{protocol}")?,
-                }
+                let place = Place { field: field(*kind), address: *address, port: *port };
                 write!(
                     f,
-                    " belongs to Service {winner}, which is older or comes first by name; give one of \
-                     them another {}",
+                    "{place}/{protocol} belongs to Service {winner}, which is older or comes first by \
+                     name; give one of them another {}",
                     if address.is_some() { "address or port" } else { "port" }
                 )
             }
@@ -193,17 +210,12 @@ impl fmt::Display for Reason {
                 "spec.loadBalancerSourceRanges: none is {family}, so nobody may connect to the balancer's \
                  {family} address; add a range, ::/0 or 0.0.0.0/0 for everybody"
             ),
-            Self::OtherFamily { family, slice, more } => {
-                write!(f, "EndpointSlice {slice}")?;
-                if *more > 0 {
-                    write!(f, " and {more} more")?;
-                }
-                write!(
-                    f,
-                    ": endpoints are {family}, the Service has no {family} cluster IP, so they serve \
-                     nobody; check spec.ipFamilies"
-                )
-            }
+            Self::OtherFamily { family, slice, more } => write!(
+                f,
+                "EndpointSlice {slice}{}: endpoints are {family}, the Service has no {family} cluster \
+                 IP, so they serve nobody; check spec.ipFamilies",
+                and_more(*more)
+            ),
             Self::SliceWithoutService => f.write_str(
                 "metadata.labels: kubernetes.io/service-name is missing; its endpoints serve no Service",
             ),
@@ -211,6 +223,14 @@ impl fmt::Display for Reason {
                 f.write_str("addressType: FQDN holds names; a proxy serves addresses only")
             }
         }
+    }
+}
+
+/// How many others there are, where there are some.
+fn and_more(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        count => format!(" and {count} more"),
     }
 }
 

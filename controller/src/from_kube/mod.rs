@@ -7,6 +7,7 @@
 mod annotations;
 mod detection;
 mod endpoint_slice;
+mod external;
 mod field;
 mod node;
 mod proxy_config;

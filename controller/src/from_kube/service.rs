@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use portolan_plan::{Family, Policy, ServiceId};
-use portolan_planner::model::{NotPlanned, Service, ServicePort};
+use portolan_planner::Reason;
+use portolan_planner::model::{Service, ServicePort};
 
 use super::annotations::Annotations;
+use super::external::external;
 use super::field::{FieldError, address, bounded, name, own_names, port, protocol, value};
 
 /// The label that gives a Service to another proxy (S-2).
@@ -43,13 +45,16 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
         boot_critical: annotations.boot_critical,
         scheduler: annotations.scheduler,
         drain_seconds: annotations.drain_seconds,
-        not_planned: not_planned(object, spec),
+        external: None,
         ignored: annotations.ignored,
     };
     // One without a cluster IP is never planned, and may lack ports (S-1).
     if !service.cluster_ips.is_empty() {
         ports(spec, &mut service)?;
         internal_policy(spec, &mut service);
+        let (external, ignored) = external(object, spec, &service);
+        service.external = external.map(Box::new);
+        service.ignored.extend(ignored);
     }
     Ok(service)
 }
@@ -141,6 +146,7 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
             name: own,
             protocol,
             port: number,
+            node_port: node_port(given.node_port, path("nodePort"), &mut service.ignored),
         });
     }
     match (service.ports.is_empty(), given.len()) {
@@ -157,17 +163,35 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
     }
 }
 
-/// A policy that nobody knows does not take the Service away.
+/// One that is not there, or that the API did not allocate, is 0 (S-19); a wrong one is passed over.
+fn node_port(number: Option<i32>, field: String, ignored: &mut Vec<Reason>) -> Option<u16> {
+    let number = number.filter(|number| *number != 0)?;
+    match port(number, field) {
+        Ok(number) => Some(number),
+        Err(error) => {
+            ignored.push(error.with("the node port is left out").into());
+            None
+        }
+    }
+}
+
 fn internal_policy(spec: &core::ServiceSpec, service: &mut Service) {
-    match spec.internal_traffic_policy.as_deref() {
-        None | Some("" | "Cluster") => {}
-        Some("Local") => service.internal_policy = Policy::Local,
+    let text = spec.internal_traffic_policy.as_deref();
+    match policy(text, "spec.internalTrafficPolicy") {
+        Ok(policy) => service.internal_policy = policy,
+        Err(error) => service.ignored.push(error.into()),
+    }
+}
+
+/// A policy. One that nobody knows does not take the Service away.
+pub(super) fn policy(text: Option<&str>, field: &str) -> Result<Policy, FieldError> {
+    match text {
+        None | Some("" | "Cluster") => Ok(Policy::Cluster),
+        Some("Local") => Ok(Policy::Local),
         Some(text) => {
             let problem =
                 format!("{text:?} is not known, so it counts as Cluster; write Cluster or Local");
-            service
-                .ignored
-                .push(FieldError::new("spec.internalTrafficPolicy", problem).into());
+            Err(FieldError::new(field, problem))
         }
     }
 }
@@ -190,39 +214,4 @@ fn affinity(spec: &core::ServiceSpec) -> Result<Option<u32>, FieldError> {
             Err(FieldError::new("spec.sessionAffinity", problem))
         }
     }
-}
-
-fn not_planned(object: &core::Service, spec: &core::ServiceSpec) -> BTreeSet<NotPlanned> {
-    let status = object
-        .status
-        .as_ref()
-        .and_then(|status| status.load_balancer.as_ref());
-    let mut ingress = status
-        .and_then(|balancer| balancer.ingress.as_ref())
-        .into_iter()
-        .flatten();
-    // Hostnames are for nobody here (S-11), and with mode Proxy the balancer wants the traffic (S-17).
-    let balancer = ingress.any(|i| i.ip.is_some() && i.ip_mode.as_deref() != Some("Proxy"));
-    let external_ips = spec
-        .external_ips
-        .as_ref()
-        .is_some_and(|all| !all.is_empty());
-    let node_ports = spec
-        .ports
-        .iter()
-        .flatten()
-        .any(|port| port.node_port.unwrap_or(0) != 0);
-    let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
-    // An external policy without anything external is a leftover (S-47).
-    let external = external_ips || balancer || node_ports;
-    let fields = [
-        (external_ips, NotPlanned::ExternalIps),
-        (balancer, NotPlanned::LoadBalancer),
-        (node_ports, NotPlanned::NodePorts),
-        (external && external_local, NotPlanned::ExternalPolicyLocal),
-    ];
-    fields
-        .into_iter()
-        .filter_map(|(asked, field)| asked.then_some(field))
-        .collect()
 }

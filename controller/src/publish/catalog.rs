@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use portolan_plan::{Head, Scope, ServiceId};
+use portolan_plan::{Head, ServiceId};
 use portolan_planner::PlannedService;
 
 use super::slices::bucket;
@@ -65,19 +65,14 @@ fn particular(old: Option<&PlannedService>, new: Option<&PlannedService>) -> BTr
             old.map(|planned| &planned.lists),
             new.map(|planned| &planned.lists),
             |key| {
-                if let Scope::Node(node) = &key.scope {
-                    nodes.insert(node.clone());
-                }
+                nodes.extend(key.scope.node().cloned());
             },
         );
     } else {
         // Every node that shows the Service shows its frontends.
         let shown = old.into_iter().chain(new).flat_map(|planned| {
-            let scopes = planned.lists.keys().map(|key| &key.scope);
-            scopes.filter_map(|scope| match scope {
-                Scope::Node(node) => Some(node.clone()),
-                Scope::Cluster | Scope::Zone(_) => None,
-            })
+            let keys = planned.lists.keys();
+            keys.filter_map(|key| key.scope.node().cloned())
         });
         nodes.extend(shown);
     }

@@ -7,7 +7,7 @@ use portolan_crds as crds;
 use portolan_crds::limit;
 use portolan_plan::{
     Backend, Family, Frontend, Head, HeadPort, ListChoice, ListKey, ListUse, NodeEntry, Outsiders,
-    Policy, Protocol, Scope, ScopeKind, ServiceId,
+    Policy, Protocol, ScopeKind, ServiceId,
 };
 use portolan_planner::PlannedService;
 
@@ -125,10 +125,10 @@ fn list_use(port: &HeadPort, list: &ListUse, reader: Reader<'_>) -> crds::ListUs
 
 fn family_use(choice: ListChoice, reader: Reader<'_>) -> crds::FamilyUse {
     let scope = match (reader, choice.scope) {
-        (Reader::Node(_, node), kind) => node.complete(kind).to_string(),
+        (Reader::Node(_, node), kind) => node.complete(kind).shown(),
         (Reader::Anybody, ScopeKind::Cluster) => "cluster".into(),
         (Reader::Anybody, ScopeKind::Zone) => "zone".into(),
-        (Reader::Anybody, ScopeKind::Node) => "node".into(),
+        (Reader::Anybody, ScopeKind::Node | ScopeKind::Local) => "node".into(),
     };
     let outsiders = match choice.outsiders {
         Outsiders::Allow => crds::Outsiders::Allow,
@@ -142,23 +142,20 @@ fn own_endpoints(port: &HeadPort, list: &ListUse, reader: Reader<'_>) -> Option<
     let Reader::Node(planned, node) = reader else {
         return None;
     };
-    let own = |family: &Family| {
-        let scope = node.complete(list.choice(*family).scope);
-        port.has_family(*family) && matches!(scope, Scope::Node(_))
-    };
-    let families: Vec<_> = Family::BOTH.into_iter().filter(own).collect();
-    if families.is_empty() {
-        return None;
-    }
-    let lists = families.into_iter().filter_map(|family| {
-        let key = ListKey {
+    let own = |family: Family| {
+        let scope = node.complete(list.choice(family).scope);
+        (port.has_family(family) && scope.node().is_some()).then(|| ListKey {
             service: planned.id.clone(),
             port: port.name.clone(),
             family,
-            scope: Scope::Node(node.name.clone()),
-        };
-        planned.lists.get(&key)
-    });
+            scope,
+        })
+    };
+    let keys: Vec<_> = Family::BOTH.into_iter().filter_map(own).collect();
+    if keys.is_empty() {
+        return None;
+    }
+    let lists = keys.iter().filter_map(|key| planned.lists.get(key));
     let backends = lists.flat_map(|list| list.as_slice()).map(endpoint);
     Some(bounded(backends, limit::OWN_ENDPOINTS))
 }

@@ -65,7 +65,7 @@ pub fn bucket_slices<'a>(
                 Scope::Cluster => cluster(),
                 Scope::Zone(name) => zone(name),
                 // Its ProxyPlan has it.
-                Scope::Node(_) => continue,
+                Scope::Node(_) | Scope::Local(_) => continue,
             };
             let parts = scopes.entry(scope).or_default();
             let endpoints: Vec<_> = list.as_slice().iter().map(endpoint).collect();

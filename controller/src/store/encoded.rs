@@ -108,7 +108,7 @@ impl EncodedService {
             .planned
             .lists_for(node)
             .filter_map(|(key, _)| Some((EntryKey::List(key.clone()), self.list(key)?.clone())));
-        let local = self.planned.locals.get(&node.name);
+        let local = self.planned.local_for(&node.name);
         let local = local.map(|local| {
             let key = EntryKey::Local(self.id.clone());
             let encoded = EncodedEntry::new(&key, Entry::Local(local.clone()));

@@ -2,6 +2,7 @@
 // Panics are a fine way for a test to fail, in its own functions too.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
+mod external;
 mod node;
 mod service;
 mod settings;

@@ -2,7 +2,7 @@
 
 use portolan_controller::manifests::{FileContents, Found};
 use portolan_plan::Policy;
-use portolan_planner::model::{NotPlanned, Service};
+use portolan_planner::model::Service;
 
 use crate::{found, read, refused};
 
@@ -178,41 +178,6 @@ fn a_scheduler_annotation_of_300_characters_is_one_short_warning() {
         "{text}"
     );
     assert!(text.len() < 250, "{text}");
-}
-
-#[test]
-fn what_is_not_planned_is_noted_only_where_it_would_have_an_effect() {
-    let asked = |spec: &str, status: &str| {
-        let text = format!("spec:\n  clusterIP: 10.96.0.1\n{spec}status: {status}\n");
-        match found(&read_service("", &text)) {
-            Found::Service(service) => service.not_planned.into_iter().collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        }
-    };
-    let ports = "  ports: [{port: 80, nodePort: 30080}]\n";
-    assert_eq!(asked(PORTS, "{}"), []);
-    assert_eq!(asked(ports, "{}"), [NotPlanned::NodePorts]);
-    let local = "  externalTrafficPolicy: Local\n";
-    assert_eq!(asked(&format!("{PORTS}{local}"), "{}"), [], "S-47");
-    assert_eq!(
-        asked(&format!("{ports}{local}"), "{}"),
-        [NotPlanned::NodePorts, NotPlanned::ExternalPolicyLocal]
-    );
-    let ingress = |fields: &str| format!("{{loadBalancer: {{ingress: [{{{fields}}}]}}}}");
-    assert_eq!(
-        asked(PORTS, &ingress("ip: 203.0.113.7")),
-        [NotPlanned::LoadBalancer]
-    );
-    assert_eq!(
-        asked(PORTS, &ingress("ip: 203.0.113.7, ipMode: Proxy")),
-        [],
-        "S-17"
-    );
-    assert_eq!(
-        asked(PORTS, &ingress("hostname: lb.example.org")),
-        [],
-        "S-11"
-    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_controller::publish::{bucket, name, shared_slices};
 use portolan_crds::{ProxyPlanSliceSpec, SliceScope, SliceScopeKind};
-use portolan_plan::{Scope, ServiceId};
+use portolan_plan::ServiceId;
 
 use crate::cluster::{known, node, service, shop, slice};
 
@@ -32,7 +32,7 @@ fn slices_hold_every_shared_head_and_endpoint_once() {
     for service in known.planner.services().values() {
         planned_heads += 1 + service.head_of_zone.len();
         for (key, list) in &service.lists {
-            if !matches!(key.scope, Scope::Node(_)) {
+            if key.scope.node().is_none() {
                 planned += list.len();
             }
         }

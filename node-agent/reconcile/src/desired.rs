@@ -57,6 +57,8 @@ pub struct Desired {
     pub service_ranges: Vec<IpNet>,
     /// Ranges in which nothing is ours.
     pub excluded: Vec<IpNet>,
+    /// Frontends that are planned and that this version does not program: how many of each kind.
+    pub not_programmed: BTreeMap<FrontendKind, usize>,
 }
 
 /// A set as it should be.
@@ -134,6 +136,7 @@ impl<'a> Builder<'a> {
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
             excluded: settings.exclude_cidrs.clone(),
+            not_programmed: BTreeMap::new(),
         };
         Self {
             settings,
@@ -158,8 +161,10 @@ impl<'a> Builder<'a> {
         port: &HeadPort,
         frontend: &Frontend,
     ) {
-        // Only cluster IPs are planned so far; another kind would need rules that do not exist.
+        // Another kind would need rules that do not exist yet.
         let (FrontendKind::ClusterIp, Some(address)) = (frontend.kind, frontend.address) else {
+            let left = &mut self.desired.not_programmed;
+            *left.entry(frontend.kind).or_default() += 1;
             return;
         };
         let key = VirtualServerKey {

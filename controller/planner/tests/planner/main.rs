@@ -5,5 +5,6 @@
 mod build;
 mod cases;
 mod cost;
+mod histories;
 mod laws;
 mod reference;

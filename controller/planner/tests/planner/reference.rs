@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::laws::{event, history};
+use crate::histories::{NODES, event, history};
 use portolan_plan::{
     Backend, Family, HeadPort, ListKey, ListUse, NodeEntry, Outsiders, Policy, Scope,
 };
@@ -266,7 +266,7 @@ proptest! {
         for event in history.into_iter().chain([last]) {
             planner.apply([event]);
         }
-        for name in crate::laws::NODES {
+        for name in NODES {
             let has_list = |planned: &&Arc<PlannedService>| {
                 planned.lists.keys().any(|key| key.scope.node().is_some_and(|node| &**node == name))
             };

@@ -1,0 +1,129 @@
+//! Where a Service answers besides its cluster IPs. What cannot be read is passed over: the cluster
+//! IPs must not suffer.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1 as core;
+use portolan_plan::Policy;
+use portolan_planner::Reason;
+use portolan_planner::model::{External, Service};
+
+use super::field::{FieldError, address, cidr, port};
+use super::service::policy;
+
+/// What a Service asks for besides its cluster IPs, `None` where it is nothing; and what has no
+/// effect.
+pub(super) fn external(
+    object: &core::Service,
+    spec: &core::ServiceSpec,
+    service: &Service,
+) -> (Option<External>, Vec<Reason>) {
+    let mut reader = Reader::default();
+    let ips = spec.external_ips.as_deref().unwrap_or_default();
+    for (index, text) in ips.iter().enumerate() {
+        let field = format!("spec.externalIPs[{index}]");
+        let found = reader.address(text, field);
+        push(&mut reader.external.ips, found);
+    }
+    reader.ingress(object);
+    let is_balancer = spec.type_.as_deref() == Some("LoadBalancer");
+    // Left over on other types the field means nothing (S-47).
+    let has_policy =
+        is_balancer || spec.type_.as_deref() == Some("NodePort") || !reader.external.ips.is_empty();
+    if has_policy {
+        let text = spec.external_traffic_policy.as_deref();
+        let policy = reader.noted(policy(text, "spec.externalTrafficPolicy"));
+        reader.external.policy = policy.unwrap_or_default();
+    }
+    if is_balancer && reader.external.policy == Policy::Local {
+        reader.health_port(spec.health_check_node_port);
+    }
+    let Reader {
+        mut external,
+        mut ignored,
+    } = reader;
+    let has_node_port = service.ports.iter().any(|port| port.node_port.is_some());
+    let balancer = !external.balancer_ips.is_empty() || !external.left_to_balancer.is_empty();
+    let is_external =
+        balancer || has_node_port || !external.ips.is_empty() || external.health_port.is_some();
+    if is_external {
+        let ranges = spec.load_balancer_source_ranges.as_deref();
+        external.source_ranges = source_ranges(ranges.unwrap_or_default(), &mut ignored);
+    }
+    (is_external.then_some(external), ignored)
+}
+
+fn push(found: &mut Vec<IpAddr>, address: Option<IpAddr>) {
+    let new = address.filter(|address| !found.contains(address));
+    found.extend(new);
+}
+
+#[derive(Default)]
+struct Reader {
+    external: External,
+    ignored: Vec<Reason>,
+}
+
+impl Reader {
+    fn noted<T>(&mut self, value: Result<T, FieldError>) -> Option<T> {
+        value.map_err(|error| self.ignored.push(error.into())).ok()
+    }
+
+    /// Blank texts are passed over in silence, others with a word (S-8).
+    fn address(&mut self, text: &str, field: String) -> Option<IpAddr> {
+        let text = Some(text.trim()).filter(|text| !text.is_empty())?;
+        let found = address(text, field).map_err(|error| error.with("it is left out"));
+        self.noted(found)
+    }
+
+    /// Names of hosts are for nobody here (S-11).
+    fn ingress(&mut self, object: &core::Service) {
+        let status = object.status.as_ref();
+        let balancer = status.and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref());
+        for (index, given) in ingress.unwrap_or_default().iter().enumerate() {
+            let field = format!("status.loadBalancer.ingress[{index}]");
+            let text = given.ip.as_deref().unwrap_or_default();
+            let Some(address) = self.address(text, format!("{field}.ip")) else {
+                continue;
+            };
+            match given.ip_mode.as_deref() {
+                None | Some("" | "VIP") => {
+                    push(&mut self.external.balancer_ips, Some(address));
+                }
+                Some("Proxy") => push(&mut self.external.left_to_balancer, Some(address)),
+                Some(text) => {
+                    let problem = format!(
+                        "{text:?} is not known, so nodes leave {address} to the balancer; write VIP or Proxy"
+                    );
+                    let error = FieldError::new(format!("{field}.ipMode"), problem);
+                    self.ignored.push(error.into());
+                    push(&mut self.external.left_to_balancer, Some(address));
+                }
+            }
+        }
+    }
+
+    /// Balancers need it to find nodes with endpoints (S-134).
+    fn health_port(&mut self, number: Option<i32>) {
+        let read = port(number.unwrap_or(0), "spec.healthCheckNodePort");
+        let result = "balancers cannot ask nodes whether they have endpoints";
+        self.external.health_port = self.noted(read.map_err(|error| error.with(result)));
+    }
+}
+
+/// `None` where nobody asks for any. A range that cannot be read opens nothing (S-88).
+fn source_ranges(texts: &[String], ignored: &mut Vec<Reason>) -> Option<Vec<IpNet>> {
+    let given = texts.iter().map(|text| text.trim()).enumerate();
+    let mut given = given.filter(|(_, text)| !text.is_empty()).peekable();
+    given.peek()?;
+    let mut ranges = Vec::new();
+    for (index, text) in given {
+        match cidr(text, format!("spec.loadBalancerSourceRanges[{index}]")) {
+            Ok(range) => ranges.push(range),
+            Err(error) => ignored.push(error.with("nobody may connect from it").into()),
+        }
+    }
+    Some(ranges)
+}
