@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::nested::Programs;
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
-use crate::{cluster, demo, guest, mutate, packages, progress, scenarios, verify};
+use crate::{cluster, demo, guest, mutate, packages, progress, scenarios, test_program, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -43,6 +44,18 @@ enum Command {
     /// The emulated machine whose kernel has IPVS
     #[command(subcommand)]
     Guest(GuestCommand),
+    /// What cargo starts in the place of a test program, so that its output has a name
+    #[command(name = test_program::COMMAND, hide = true)]
+    TestProgram(TestProgram),
+}
+
+#[derive(Args)]
+struct TestProgram {
+    /// The test program
+    path: PathBuf,
+    /// Its arguments
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -179,6 +192,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Build => build(),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),
         Command::Guest(GuestCommand::Shell) => guest::shell::connect().map(|()| 0),
+        Command::TestProgram(TestProgram { path, words }) => test_program::run(&path, &words),
     }
 }
 

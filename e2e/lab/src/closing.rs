@@ -1,7 +1,13 @@
-//! Reads the closing lines of test runners out of what they print.
+//! Reads closing lines and names of tests out of what test runners print.
 
 use std::io::{self, Write};
 use std::ops::AddAssign;
+
+use crate::seen::Seen;
+
+/// Begins what is for the lab and not for people: up to the end of the line, the name of the test
+/// program whose output follows.
+pub const ASIDE: char = '\u{1e}';
 
 /// Tests or checks that ran.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +37,12 @@ impl AddAssign for Count {
 pub struct Counter<W> {
     out: W,
     line: Vec<u8>,
+    /// What followed [`ASIDE`] so far.
+    aside: Option<Vec<u8>>,
     /// The sum so far.
     pub count: Count,
+    /// The names so far.
+    pub seen: Seen,
     /// The last line that was not empty, without colours.
     pub last: String,
 }
@@ -43,7 +53,9 @@ impl<W: Write> Counter<W> {
         Self {
             out,
             line: Vec::new(),
+            aside: None,
             count: Count::default(),
+            seen: Seen::default(),
             last: String::new(),
         }
     }
@@ -65,6 +77,7 @@ impl<W: Write> Counter<W> {
         if let Some(count) = parse(&text) {
             self.count += count;
         }
+        self.seen.line(&text);
         if !text.is_empty() {
             self.last = text;
         }
@@ -73,14 +86,26 @@ impl<W: Write> Counter<W> {
 
 impl<W: Write> Write for Counter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.out.write(bytes)?;
-        for byte in &bytes[..count] {
-            match byte {
-                b'\n' => self.end_of_line(),
-                _ => self.line.push(*byte),
+        let mut shown = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            match (&mut self.aside, byte) {
+                (Some(aside), b'\n') => {
+                    self.seen.program(&String::from_utf8_lossy(aside));
+                    self.aside = None;
+                }
+                (Some(aside), _) => aside.push(byte),
+                (None, _) if char::from(byte) == ASIDE => self.aside = Some(Vec::new()),
+                (None, _) => {
+                    shown.push(byte);
+                    match byte {
+                        b'\n' => self.end_of_line(),
+                        _ => self.line.push(byte),
+                    }
+                }
             }
         }
-        Ok(count)
+        self.out.write_all(&shown)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -171,6 +196,17 @@ mod tests {
         );
         assert_eq!(counter.last, "4 passed, 1 failed");
         assert_eq!(counter.out, text.as_bytes());
+    }
+
+    #[test]
+    fn the_name_of_a_program_is_for_the_lab_alone() {
+        let counter = counted(
+            "cut off\u{1e}portolan-plan::laws\n\nrunning 1 test\ntest holds ... ok\n\u{1e}a::b\ntest too ... ok",
+        );
+        let shown = "cut off\nrunning 1 test\ntest holds ... ok\ntest too ... ok\n";
+        assert_eq!(String::from_utf8(counter.out).unwrap(), shown);
+        let names: Vec<_> = counter.seen.passed.into_iter().collect();
+        assert_eq!(names, ["a::b::too", "portolan-plan::laws::holds"]);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! What is broken stands in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only
 //! read. Everything happens in a copy of it, in the lab's cache.
 
-mod libtest;
 mod scratch;
 mod table;
 
@@ -14,11 +13,11 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
+use crate::libtest::{self, Verdict};
 use crate::nested::{self, Binary};
 use crate::progress::Step;
 use crate::{cache, packages, process};
 
-use libtest::Verdict;
 use scratch::Scratch;
 use table::Row;
 

@@ -4,7 +4,8 @@
 //! anyway (cargo, git, go for the control plane), or was built or found by `nested.rs` and
 //! `tools.rs`. Long-running children die with the lab.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -108,6 +109,11 @@ pub fn limited(path: &Path, seconds: f64, memory: u64) -> Result<Command> {
     let inner = built(path)?;
     command.arg(inner.get_program()).args(inner.get_args());
     Ok(command)
+}
+
+/// Becomes a test program that cargo has built and wants to run; comes back only with an error.
+pub fn become_test(path: &Path, words: &[OsString]) -> std::io::Error {
+    raw(path).args(words).exec()
 }
 
 /// A program of the control plane, wherever `tools.rs` found it, to be asked for its version.

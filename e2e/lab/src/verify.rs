@@ -1,6 +1,7 @@
 //! Runs tiers, shows what they print, and closes with a table and the sum.
 //!
-//! Invariant: a tier that could not run, or ran no test, has failed.
+//! Invariant: a tier that could not run, or ran no test, has failed; and so has a run whose tests do
+//! not show what `e2e/semantics.yaml` says they show.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,8 +12,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::closing::{Count, Counter};
 use crate::progress::{print, say, seconds};
 use crate::scenarios::{Mode, Place};
+use crate::seen::Seen;
+use crate::semantics::{self, Ran, Verdict};
 use crate::tiers::{TIERS, Tier, Work};
-use crate::{cluster, demo, mutate, nested, packages, process, scenarios};
+use crate::{cluster, demo, mutate, nested, packages, process, scenarios, test_program};
 
 /// What came of one tier.
 struct Outcome {
@@ -30,10 +33,12 @@ struct Outcome {
 pub fn run(names: &[String], place: Place) -> Result<bool> {
     let chosen = choose(names)?;
     let mut outcomes = Vec::new();
+    let mut ran = Ran::new();
     for tier in chosen {
         print(&format!("\n== {}: {} ==", tier.name, tier.title))?;
         let since = Instant::now();
-        let (count, complaints) = run_tier(tier, place)?;
+        let (count, complaints, seen) = run_tier(tier, place)?;
+        ran.insert(tier.name, seen);
         let took = since.elapsed();
         print(&format!(
             "== {}: {} in {} ==",
@@ -56,7 +61,19 @@ pub fn run(names: &[String], place: Place) -> Result<bool> {
     let mut sum = Count::default();
     outcomes.iter().for_each(|outcome| sum += outcome.count);
     print(&format!("{} passed, {} failed", sum.passed, sum.failed))?;
-    Ok(sum.failed == 0)
+    let verdict = shown(&ran)?;
+    for complaint in &verdict.complaints {
+        print(&format!("{}: {complaint}", semantics::FILE))?;
+    }
+    print(&verdict.summary)?;
+    Ok(sum.failed == 0 && verdict.complaints.is_empty())
+}
+
+/// What the tests that ran show of the behaviour table.
+fn shown(ran: &Ran) -> Result<Verdict> {
+    let path = nested::root().join(semantics::FILE);
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(semantics::judge(&text, ran))
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
@@ -73,22 +90,25 @@ fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
     Ok(TIERS.iter().filter(wanted).collect())
 }
 
-fn run_tier(tier: &Tier, place: Place) -> Result<(Count, Vec<String>)> {
+fn run_tier(tier: &Tier, place: Place) -> Result<(Count, Vec<String>, Seen)> {
     let mut sum = Count::default();
     let mut complaints = Vec::new();
+    let mut seen = Seen::default();
     for work in tier.work {
         let mut counter = Counter::new(io::stdout());
         let result = run_work(*work, place, &mut counter);
         counter.finish().context("writing to standard output")?;
         let (count, complaint) = judge(*work, counter.count, result);
         sum += count;
+        seen.passed.append(&mut counter.seen.passed);
+        seen.failed.append(&mut counter.seen.failed);
         if let Some(complaint) = complaint {
             let complaint = format!("{}: {}: {complaint}", tier.name, work.shown());
             say(&complaint);
             complaints.push(complaint);
         }
     }
-    Ok((sum, complaints))
+    Ok((sum, complaints, seen))
 }
 
 /// Runs one piece and says whether its program ended well.
@@ -99,12 +119,18 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
             command.args(words).env("RUSTDOCFLAGS", "-D warnings");
             Ok(nested::stream(&mut command, counter)?.success())
         }
-        Work::Test(words) => cargo_test(words, counter),
+        Work::Test(words) => {
+            let [option, value] = test_program::words();
+            let named = [&[option.as_str(), value.as_str()], words].concat();
+            cargo_test(&named, counter)
+        }
         Work::Examples(packages) => {
+            counter.seen.program("doc");
             let words: Vec<&str> = packages.iter().copied().chain(["--doc"]).collect();
             cargo_test(&words, counter)
         }
         Work::IpvsTest(package, test, words) => {
+            counter.seen.program(&format!("{package}::{test}"));
             let path = nested::test_binary(package, test)?;
             Ok(scenarios::run_test(&path, words, place, counter)? == 0)
         }
@@ -112,11 +138,14 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
         Work::Cluster(words) => Ok(cluster::run_scenarios(words, counter)? == 0),
         Work::Mutations => mutate::run(None, counter),
         Work::Demo | Work::ClusterDemo => {
-            let code = match work {
-                Work::ClusterDemo => demo::run_cluster(place, counter)?,
-                _ => demo::run(place, Mode::default(), counter)?,
+            let (name, code) = match work {
+                Work::ClusterDemo => ("cluster", demo::run_cluster(place, counter)?),
+                _ => ("demo", demo::run(place, Mode::default(), counter)?),
             };
             counter.finish()?;
+            counter
+                .seen
+                .close(name, code == 0 && demo::closes_well(&counter.last));
             ensure!(
                 code != 0 || demo::closes_well(&counter.last),
                 "the demo exited with 0 but its last line is `{}`",

@@ -1,10 +1,10 @@
-//! Reads what a test program of Rust prints. Touches nothing.
+//! Reads what a test program of Rust prints, line by line. Touches nothing.
 
 use std::collections::BTreeMap;
 
 /// What a test came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// `ok`
     Passed,
     /// `FAILED`
@@ -15,7 +15,7 @@ pub(super) enum Verdict {
 
 /// The verdicts in an output, by the test's name. What a failed test itself printed comes later in
 /// it, so the first line of a name counts.
-pub(super) fn verdicts(output: &str) -> BTreeMap<&str, Verdict> {
+pub(crate) fn verdicts(output: &str) -> BTreeMap<&str, Verdict> {
     let mut found = BTreeMap::new();
     for (name, verdict) in output.lines().filter_map(verdict) {
         found.entry(name).or_insert(verdict);
@@ -23,7 +23,8 @@ pub(super) fn verdicts(output: &str) -> BTreeMap<&str, Verdict> {
     found
 }
 
-fn verdict(line: &str) -> Option<(&str, Verdict)> {
+/// The verdict in a line, and the name of the test.
+pub(crate) fn verdict(line: &str) -> Option<(&str, Verdict)> {
     let (name, word) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let name = name.strip_suffix(" - should panic").unwrap_or(name);
     let verdict = match word.trim_end() {

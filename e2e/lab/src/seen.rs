@@ -1,0 +1,189 @@
+//! The names of tests and checks that ran, read out of what their programs print.
+//!
+//! Names are those of `e2e/semantics.yaml`, without the tier. What did not come to its end is in no
+//! list: of a scenario only what stands before its closing line counts.
+
+use std::collections::BTreeSet;
+
+use crate::libtest::{self, Verdict};
+
+/// What ran in a tier.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Ended as expected.
+    pub passed: BTreeSet<String>,
+    /// Did not. Of a check also why: what is printed does not tell where its name ends.
+    pub failed: BTreeSet<String>,
+    /// The test program whose lines come now.
+    program: Option<String>,
+    /// Checks since the last closing line: whether each passed, and its text.
+    checks: Vec<(bool, String)>,
+}
+
+impl Seen {
+    /// The lines of another test program begin: `PACKAGE::PROGRAM`, or `doc` for examples.
+    pub fn program(&mut self, name: &str) {
+        self.program = Some(name.to_owned());
+    }
+
+    /// A line without colours and outer blanks.
+    pub fn line(&mut self, text: &str) {
+        if let Some((name, passed)) = test(text) {
+            if let Some(program) = &self.program {
+                let name = format!("{program}::{name}");
+                self.put(name, passed);
+            }
+        } else if let Some(check) = text.strip_prefix("ok ") {
+            self.checks.push((true, check.trim_start().to_owned()));
+        } else if let Some(check) = text.strip_prefix("FAILED ") {
+            self.checks.push((false, check.trim_start().to_owned()));
+        } else if let Some((scenario, passed)) = closing(text) {
+            self.close(scenario, passed);
+        }
+    }
+
+    /// A scenario has come to its end: what was checked since the last one belongs to it.
+    pub fn close(&mut self, scenario: &str, passed: bool) {
+        for (passed, check) in std::mem::take(&mut self.checks) {
+            self.put(format!("{scenario}::{check}"), passed);
+        }
+        self.put(scenario.to_owned(), passed);
+    }
+
+    /// Whether what is named failed, once or more often.
+    #[must_use]
+    pub fn has_failed(&self, name: &str) -> bool {
+        let why = |rest: &str| rest.is_empty() || rest.starts_with(": ");
+        self.failed
+            .iter()
+            .any(|failed| failed.strip_prefix(name).is_some_and(why))
+    }
+
+    fn put(&mut self, name: String, passed: bool) {
+        let list = if passed {
+            &mut self.passed
+        } else {
+            &mut self.failed
+        };
+        list.insert(name);
+    }
+}
+
+/// What ran of what a line tells: what was ignored did not. Examples are told apart by lines, which
+/// move, so these are left out.
+fn test(line: &str) -> Option<(&str, bool)> {
+    let (name, verdict) = libtest::verdict(line)?;
+    let name = name.split(" (line ").next()?;
+    match verdict {
+        Verdict::Passed => Some((name, true)),
+        Verdict::Failed => Some((name, false)),
+        Verdict::NotRun => None,
+    }
+}
+
+/// `NAME: 9 passed, 0 failed in 3.1 s`, as scenarios close.
+fn closing(line: &str) -> Option<(&str, bool)> {
+    let (name, rest) = line.split_once(": ")?;
+    let (passed, rest) = rest.split_once(" passed, ")?;
+    let (failed, _) = rest.split_once(" failed in ")?;
+    let (passed, failed): (u64, u64) = (passed.parse().ok()?, failed.parse().ok()?);
+    Some((name, passed > 0 && failed == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(lines: &str) -> Seen {
+        let mut seen = Seen::default();
+        lines.lines().for_each(|line| seen.line(line));
+        seen
+    }
+
+    fn names(list: &BTreeSet<String>) -> Vec<&str> {
+        list.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn tests_are_named_after_their_program() {
+        let mut seen = seen("test nobodys ... ok");
+        assert_eq!(seen, Seen::default(), "no program has begun");
+        seen.program("portolan-planner::planner");
+        for line in [
+            "running 4 tests",
+            "test cases::topology_hints ... ok",
+            "test laws::order ... FAILED",
+            "test laws::slow has been running for over 60 seconds",
+            "test laws::never ... ignored, takes a day",
+            "test laws::refuses - should panic ... ok",
+        ] {
+            seen.line(line);
+        }
+        seen.program("doc");
+        seen.line("test proto/plan/src/key.rs - key::ListKey (line 12) ... ok");
+        seen.line("test proto/plan/src/key.rs - key::HeadKey (line 40) - compile ... ok");
+        assert_eq!(
+            names(&seen.passed),
+            [
+                "doc::proto/plan/src/key.rs - key::HeadKey",
+                "doc::proto/plan/src/key.rs - key::ListKey",
+                "portolan-planner::planner::cases::topology_hints",
+                "portolan-planner::planner::laws::refuses",
+            ]
+        );
+        assert_eq!(
+            names(&seen.failed),
+            ["portolan-planner::planner::laws::order"]
+        );
+    }
+
+    #[test]
+    fn checks_belong_to_the_scenario_that_closes_after_them() {
+        let seen = seen(
+            "== stores: watches on two stores\n\
+             ok     etcd 3.6: after a restart\n\
+             FAILED etcd 3.4: after a stall: plans differ: node-1\n\
+             stores: 1 passed, 1 failed in 3.1 s\n\
+             ok     all is well\n\
+             churn: 1 passed, 0 failed in 120.0 s\n\
+             idle: 0 passed, 0 failed in 0.0 s\n\
+             ok     cut off",
+        );
+        assert_eq!(
+            names(&seen.passed),
+            [
+                "churn",
+                "churn::all is well",
+                "stores::etcd 3.6: after a restart"
+            ]
+        );
+        for name in ["stores", "idle", "stores::etcd 3.4: after a stall"] {
+            assert!(seen.has_failed(name), "{name}");
+        }
+        assert!(!seen.has_failed("stores::etcd 3.4: after a st"));
+        assert!(!seen.has_failed("churn"));
+    }
+
+    #[test]
+    fn what_passed_on_one_network_and_failed_on_the_other_has_failed() {
+        let seen = seen("ok     same\nFAILED same: it differs\nboth: 1 passed, 1 failed in 1.0 s");
+        assert!(seen.passed.contains("both::same") && seen.has_failed("both::same"));
+    }
+
+    #[test]
+    fn lines_that_only_look_alike_are_nothing() {
+        let mut seen = Seen::default();
+        seen.program("a::b");
+        for line in [
+            "test x ... maybe",
+            "tests ... ok",
+            "okay then",
+            "9 passed, 0 failed in 3.1 s",
+            "x: y passed, 0 failed in 3 s",
+        ] {
+            seen.line(line);
+        }
+        assert_eq!((seen.passed.len(), seen.failed.len()), (0, 0));
+        assert!(seen.checks.is_empty());
+    }
+}

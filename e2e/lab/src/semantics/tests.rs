@@ -1,0 +1,218 @@
+//! Every way in which the file can be wrong is told, with the row and what to do.
+
+use std::fmt::Write as _;
+
+use super::*;
+use crate::nested;
+
+/// A row that is right.
+fn good(number: u32) -> String {
+    format!("- row: {number}\n  says: It does.\n  later: It does not yet.\n")
+}
+
+/// All rows, with another text in the place of row 7.
+fn file(seventh: &str) -> String {
+    let mut text = String::from("# Head.\n");
+    for number in 1..=ROWS {
+        if number == 7 {
+            text += seventh;
+        } else {
+            text += &good(number);
+        }
+    }
+    text
+}
+
+fn proved(name: &str) -> String {
+    file(&format!(
+        "- row: 7\n  says: It does.\n  proof:\n  - {name}\n"
+    ))
+}
+
+/// Every tier ran; in `pure` these tests passed and failed.
+fn ran(passed: &[&str], failed: &[&str]) -> Ran {
+    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+    let mut all: Ran = TIERS
+        .iter()
+        .map(|tier| (tier.name, Seen::default()))
+        .collect();
+    let pure = all.get_mut("pure").unwrap();
+    pure.passed = names(passed);
+    pure.failed = names(failed);
+    all
+}
+
+/// The only complaint.
+fn complaint(text: &str, ran: &Ran) -> String {
+    let mut complaints = judge(text, ran).complaints;
+    assert_eq!(complaints.len(), 1, "{complaints:#?}");
+    complaints.remove(0)
+}
+
+#[test]
+fn a_file_that_is_right_is_told_in_one_line() {
+    let two = "- row: 7\n  says: It does.\n  proof:\n  - pure/a::b::c\n  - pure/a::b::d\n";
+    let verdict = judge(&file(two), &ran(&["a::b::c", "a::b::d"], &[]));
+    assert_eq!(verdict.complaints, [] as [&str; 0]);
+    assert_eq!(
+        verdict.summary,
+        "semantics: 211 rows, 1 proved by 2 tests, 210 for later"
+    );
+}
+
+#[test]
+fn a_missing_row_is_named() {
+    let missing = complaint(&file(""), &ran(&[], &[]));
+    assert!(
+        missing.starts_with("row 7: it is missing; add it"),
+        "{missing}"
+    );
+    let verdict = judge("[]", &ran(&[], &[]));
+    assert_eq!(verdict.complaints.len(), 211);
+    assert!(
+        verdict.summary.ends_with("211 WRONG, see above"),
+        "{}",
+        verdict.summary
+    );
+}
+
+#[test]
+fn a_row_that_is_there_twice_is_named() {
+    let twice = complaint(&file(&good(7).repeat(2)), &ran(&[], &[]));
+    assert_eq!(twice, "row 7: it is there twice; remove one");
+}
+
+#[test]
+fn rows_out_of_order_are_named() {
+    let text = file("") + &good(7);
+    let late = complaint(&text, &ran(&[], &[]));
+    assert_eq!(late, "row 7: it comes after row 211; put it in its place");
+}
+
+#[test]
+fn a_row_that_the_table_does_not_have_is_refused() {
+    for number in [0, 212] {
+        let strange = complaint(&(file(&good(7)) + &good(number)), &ran(&[], &[]));
+        assert!(strange.contains("the table has rows 1 to 211"), "{strange}");
+    }
+}
+
+#[test]
+fn a_row_needs_a_proof_or_a_reason_and_not_both() {
+    for (rest, expected) in [
+        (
+            "  says: It does.\n",
+            "neither `proof` nor `later`; name a test",
+        ),
+        (
+            "  says: It does.\n  proof:\n  - pure/a::b::c\n  later: Not yet.\n",
+            "both `proof` and `later`; remove one",
+        ),
+        ("  says: It does.\n  proof: []\n", "`proof` is empty"),
+        ("  says: It does.\n  later: ''\n", "`later` is empty"),
+        ("  says:\n  later: Not yet.\n", "`says` is empty"),
+        ("  later: Not yet.\n", "`says` is empty"),
+        (
+            "  says: It does.\n  proof:\n  - pure/a::b::c\n  - pure/a::b::c\n",
+            "`pure/a::b::c` is there twice",
+        ),
+    ] {
+        let text = file(&format!("- row: 7\n{rest}"));
+        let wrong = complaint(&text, &ran(&["a::b::c"], &[]));
+        assert!(wrong.starts_with("row 7: "), "{wrong}");
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_one_complaint_with_the_line() {
+    let text = file(
+        "- row: 7
+  says: It does.
+  later: Not yet.
+  prof: x
+",
+    );
+    let verdict = judge(&text, &ran(&[], &[]));
+    let [wrong] = &verdict.complaints[..] else {
+        panic!("{:#?}", verdict.complaints)
+    };
+    assert!(wrong.starts_with("it cannot be read: "), "{wrong}");
+    assert!(
+        wrong.contains("prof") && wrong.contains("line 23"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn a_test_that_does_not_exist_or_did_not_run_is_named_with_one_that_did() {
+    let gone = complaint(&proved("pure/a::b::c"), &ran(&["a::b::other"], &[]));
+    assert!(
+        gone.contains("`pure/a::b::c` did not run; name a test that exists"),
+        "{gone}"
+    );
+    let moved = complaint(&proved("pure/a::b::c"), &ran(&["a::new::c"], &[]));
+    assert!(
+        moved.ends_with("did not run; is it `pure/a::new::c`?"),
+        "{moved}"
+    );
+    let elsewhere = complaint(&proved("unit/a::b::c"), &ran(&["a::b::c"], &[]));
+    assert!(
+        elsewhere.contains("`unit/a::b::c` did not run"),
+        "{elsewhere}"
+    );
+}
+
+#[test]
+fn a_test_that_failed_proves_nothing_though_it_passed_too() {
+    let failed = ran(&["a::b::c"], &["a::b::c"]);
+    let wrong = complaint(&proved("pure/a::b::c"), &failed);
+    assert!(wrong.contains("`pure/a::b::c` failed"), "{wrong}");
+}
+
+#[test]
+fn a_proof_needs_a_tier_that_has_tests() {
+    for name in ["a::b::c", "fast/a::b::c", "lint/a::b::c", "pure/"] {
+        let wrong = complaint(&proved(name), &ran(&["a::b::c"], &[]));
+        assert!(
+            wrong.contains("no tier that has tests; write one of pure, unit, namespaces, cluster"),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
+    let text = proved("guest/packet-path");
+    let some = |names: &[&'static str]| -> Ran {
+        names.iter().map(|name| (*name, Seen::default())).collect()
+    };
+    let verdict = judge(&text, &some(&["format", "pure", "unit"]));
+    assert_eq!(verdict.complaints, [] as [&str; 0]);
+    assert_eq!(
+        verdict.summary,
+        "semantics: 211 rows, 1 proved by 1 tests, 210 for later; \
+         only the 0 tests of pure, unit were looked for"
+    );
+    let verdict = judge(&text, &some(&["format"]));
+    assert!(
+        verdict.summary.ends_with("none was looked for"),
+        "{}",
+        verdict.summary
+    );
+    let wrong = complaint(&text, &some(&["guest"]));
+    assert!(wrong.contains("`guest/packet-path` did not run"), "{wrong}");
+    // The form counts whatever ran.
+    assert_eq!(judge("[]", &Ran::default()).complaints.len(), 211);
+}
+
+#[test]
+fn the_file_of_this_project_has_the_right_form() {
+    let text = std::fs::read_to_string(nested::root().join(FILE)).unwrap();
+    let verdict = judge(&text, &Ran::default());
+    let mut shown = String::new();
+    for complaint in &verdict.complaints {
+        writeln!(shown, "{complaint}").unwrap();
+    }
+    assert!(verdict.complaints.is_empty(), "{shown}");
+}
