@@ -54,6 +54,7 @@ pub const CLUSTER: &[Scenario] = &[
     control_plane::SCENARIO,
     cluster::STORES,
     cluster::OBJECTS,
+    cluster::RULES,
     cluster::BAD_INPUT,
     cluster::CHURN,
     cluster::MEMORY,

@@ -304,7 +304,8 @@ fn source_ranges() {
 
 #[test]
 fn affinity_and_schedulers() {
-    check(include_str!("../cases/j-affinity.yaml"));
+    check(include_str!("../cases/i-affinity.yaml"));
+    check(include_str!("../cases/j-schedulers.yaml"));
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::build::{GivenEndpoint, GivenNode, GivenPolicy, GivenService, GivenSlice};
+use crate::build::{
+    GivenEndpoint, GivenExternal, GivenNode, GivenPolicy, GivenService, GivenSlice,
+};
+use portolan_plan::ServiceId;
 use portolan_planner::model::{Event, ObjectChange};
-use portolan_planner::{PlannedService, Planner};
+use portolan_planner::{PlannedService, Planner, Update};
 
 /// How many Services, nodes and endpoints a test has: enough for a walk over all of one of them to
 /// show.
@@ -143,6 +146,7 @@ fn a_node_that_node_hints_serve_completely_may_change_zones_for_nothing() {
     assert_eq!((moved.planned, moved.nodes.len()), (0, 1));
 }
 
+/// S-63.
 #[test]
 fn heads_are_shared_by_all_nodes_that_see_the_same() {
     let planner = hinted();
@@ -183,6 +187,73 @@ fn a_local_service_on_every_node_has_one_head_and_a_change_renews_one_list() {
         .iter()
         .filter(|(key, list)| !Arc::ptr_eq(list, &before.lists[*key]));
     assert_eq!(renewed.count(), 1);
+}
+
+/// S-13.
+#[test]
+fn what_comes_and_goes_between_two_plans_is_nothing() {
+    let mut planner = hinted();
+    let before = planner.services().clone();
+    let new = service(MANY + 1, GivenPolicy::Cluster);
+    let id = ServiceId::new("ns", format!("s{}", MANY + 1));
+    let update = planner.apply([
+        new.clone(),
+        Event::Service(ObjectChange::Remove(id.clone())),
+    ]);
+    assert!(update.is_empty());
+    assert_eq!(*planner.services(), before);
+    let update = planner.apply([new.clone(), new]);
+    assert_eq!((update.planned, update.services.len()), (1, 1));
+}
+
+/// A node that joins, moves or goes touches only Services that want an address of its own or of its
+/// pods.
+#[test]
+fn a_nodes_addresses_touch_only_services_that_claim_them() {
+    let external = |number: usize, address: &str| -> Event {
+        let service = GivenService {
+            id: format!("ns/e{number}"),
+            ips: vec![format!("10.97.0.{number}").parse().unwrap()],
+            ports: vec!["80/TCP".into()],
+            external: Some(GivenExternal {
+                ips: vec![address.parse().unwrap()],
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        service.build().into()
+    };
+    let mut planner = hinted();
+    planner.apply([
+        external(1, "192.168.1.1"),
+        external(2, "10.244.9.9"),
+        external(3, "203.0.113.3"),
+    ]);
+    let node = |address: &str, pods: &str| -> Event {
+        let node = GivenNode {
+            name: "new".into(),
+            addresses: vec![address.parse().unwrap()],
+            pods: vec![pods.parse().unwrap()],
+            ..Default::default()
+        };
+        node.build().into()
+    };
+    let touched = |update: Update| {
+        update
+            .services
+            .into_keys()
+            .map(|id| id.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    let joined = planner.apply([node("192.168.1.1", "10.244.9.0/24")]);
+    assert_eq!(joined.planned, 2);
+    assert_eq!(touched(joined), ["e1", "e2"]);
+    // S-203: another address, the same pods.
+    let moved = planner.apply([node("192.168.1.2", "10.244.9.0/24")]);
+    assert_eq!((moved.planned, moved.nodes.len()), (1, 1));
+    assert_eq!(touched(moved), ["e1"]);
+    let gone = planner.apply([Event::Node(ObjectChange::Remove("new".into()))]);
+    assert_eq!((gone.planned, touched(gone)), (1, vec!["e2".to_owned()]));
 }
 
 #[test]

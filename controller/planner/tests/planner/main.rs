@@ -7,4 +7,5 @@ mod cases;
 mod cost;
 mod histories;
 mod laws;
+mod places;
 mod reference;

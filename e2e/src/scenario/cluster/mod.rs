@@ -8,10 +8,12 @@ mod memory;
 mod objects;
 mod printed;
 mod rig;
+mod rules;
 mod stores;
 
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
 pub(super) use memory::SCENARIO as MEMORY;
 pub(super) use objects::SCENARIO as OBJECTS;
+pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;

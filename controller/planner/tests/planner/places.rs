@@ -1,0 +1,163 @@
+//! The second question asked twice: where does a Service answer on a node? Once to the planner, which
+//! looks at rivals by indexes, and once to a walk over all Services, the oldest first, in which each
+//! takes what is still free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::histories::history;
+use portolan_plan::{Family, Frontend, FrontendKind, NodeEntry, Protocol, ServiceId};
+use portolan_planner::model::{ClusterModel, Service};
+use portolan_planner::{Planner, is_usable_address};
+use proptest::prelude::*;
+
+/// A place that one Service has: an address with a port, or a port of the nodes.
+type Place = (Option<IpAddr>, u16, Protocol);
+/// A frontend, with the place in the Service of its port.
+type Answer = (ServiceId, usize, Frontend);
+
+fn is_ours(service: &Service, proxy_name: &str) -> bool {
+    let labelled = service.proxy_name.as_deref().unwrap_or_default();
+    let is_labelled = service.proxy_name.is_some();
+    let ours = is_labelled == !proxy_name.is_empty() && labelled == proxy_name;
+    ours && !service.cluster_ips.is_empty()
+}
+
+/// S-7, S-29, and addresses that are a pod's or an API server's.
+fn may_answer(
+    model: &ClusterModel,
+    service: &Service,
+    kind: FrontendKind,
+    address: IpAddr,
+) -> bool {
+    if kind == FrontendKind::ClusterIp {
+        return is_usable_address(address);
+    }
+    let pods = model
+        .nodes()
+        .any(|node| node.pod_cidrs.iter().any(|range| range.contains(&address)));
+    let api_server = model.slices().any(|slice| {
+        let of = slice
+            .service_id()
+            .is_some_and(|id| id == ServiceId::new("default", "kubernetes"));
+        of && slice
+            .endpoints
+            .iter()
+            .any(|endpoint| endpoint.address == address)
+    });
+    let settings = model.settings();
+    let allowed = settings
+        .external_ips
+        .allowed_cidrs
+        .iter()
+        .any(|range| range.contains(&address));
+    let family = service
+        .cluster_ips
+        .iter()
+        .any(|own| Family::of(*own) == Family::of(address));
+    is_usable_address(address)
+        && family
+        && !pods
+        && !api_server
+        && (kind == FrontendKind::LoadBalancer || allowed)
+}
+
+/// Everything that a Service may have, each place once, by port.
+fn wishes(model: &ClusterModel, service: &Service) -> Vec<(usize, Frontend)> {
+    let mut wishes = Vec::new();
+    for (at, port) in service.ports.iter().enumerate() {
+        let mut seen = BTreeSet::new();
+        let own = service
+            .cluster_ips
+            .iter()
+            .map(|address| (FrontendKind::ClusterIp, *address));
+        for (kind, address) in own.chain(service.external_addresses()) {
+            if seen.insert(address) && may_answer(model, service, kind, address) {
+                wishes.push((
+                    at,
+                    Frontend {
+                        kind,
+                        address: Some(address),
+                        port: port.port,
+                    },
+                ));
+            }
+        }
+        if let Some(number) = port.node_port {
+            wishes.push((
+                at,
+                Frontend {
+                    kind: FrontendKind::NodePort,
+                    address: None,
+                    port: number,
+                },
+            ));
+        }
+    }
+    wishes
+}
+
+/// S-14 to S-19, S-25, S-31: where each Service answers on one node.
+fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
+    let proxy_name = model.settings().service_proxy_name;
+    let mut services: Vec<_> = model
+        .services()
+        .filter(|s| is_ours(s, &proxy_name))
+        .collect();
+    services.sort_by_key(|service| (service.created.unwrap_or(i64::MAX), service.id.clone()));
+    let mut taken: BTreeMap<Place, ServiceId> = BTreeMap::new();
+    let mut answers = BTreeSet::new();
+    for service in &services {
+        if let Some(port) = service.health_port() {
+            taken
+                .entry((None, port, Protocol::Tcp))
+                .or_insert(service.id.clone());
+        }
+        for (at, frontend) in wishes(model, service) {
+            let protocol = service.ports[at].protocol;
+            let place = (frontend.address, frontend.port, protocol);
+            if *taken.entry(place).or_insert(service.id.clone()) == service.id {
+                answers.insert((service.id.clone(), at, frontend));
+            }
+        }
+    }
+    answers.retain(|(id, at, frontend)| {
+        let Some(address) = frontend
+            .address
+            .filter(|_| frontend.kind != FrontendKind::ClusterIp)
+        else {
+            return true;
+        };
+        let owners: Vec<_> = model
+            .nodes()
+            .filter(|node| node.addresses.contains(&address))
+            .collect();
+        let protocol = model.service(id).unwrap().ports[*at].protocol;
+        let node_port = taken.get(&(None, frontend.port, protocol));
+        let own = owners.iter().any(|owner| owner.name == node.name);
+        owners.is_empty() || (own && node_port.is_none_or(|other| other == id))
+    });
+    answers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn every_service_answers_where_a_walk_over_all_of_them_says(history in history()) {
+        let mut planner = Planner::default();
+        for event in history {
+            planner.apply([event]);
+        }
+        let stranger = NodeEntry { name: "stranger".into(), ..NodeEntry::default() };
+        for node in planner.nodes().values().map(|node| (**node).clone()).chain([stranger]) {
+            let mut found = BTreeSet::new();
+            for (id, planned) in planner.services() {
+                for (at, port) in planned.head_for(&node).ports.iter().enumerate() {
+                    found.extend(port.frontends.iter().map(|frontend| (id.clone(), at, *frontend)));
+                }
+            }
+            prop_assert_eq!(found, expected(planner.model(), &node), "on {}", node.name);
+        }
+    }
+}
