@@ -10,49 +10,88 @@ use portolan_plan::{Family, LocalEndpoint, Protocol};
 use crate::model::{Endpoint, EndpointSlice, ServicePort};
 use crate::selection::Reached;
 
+/// An endpoint of a port as one slice has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndpointCopy<'a> {
+    /// The slice.
+    pub(crate) slice: &'a EndpointSlice,
+    /// What it says.
+    pub(crate) endpoint: &'a Endpoint,
+    /// Where the endpoint listens.
+    pub(crate) port: u16,
+}
+
+impl EndpointCopy<'_> {
+    /// Copies with the same are of one endpoint (S-50).
+    pub(crate) fn reached(&self) -> (IpAddr, u16) {
+        (self.endpoint.address, self.port)
+    }
+
+    /// Of copies that disagree the one with the lowest rank is believed: one that does not
+    /// terminate first, then the newest slice, then the first by name, whatever the order in
+    /// which slices came (S-51).
+    fn rank(&self) -> impl Ord {
+        let slice = self.slice;
+        (
+            self.endpoint.terminating,
+            Reverse(slice.generation),
+            &slice.id,
+        )
+    }
+}
+
+/// Everything that slices of a Service bring for one of its ports (S-10).
+pub(crate) fn copies<'a>(
+    port: &ServicePort,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+) -> impl Iterator<Item = EndpointCopy<'a>> {
+    slices.flat_map(|slice| {
+        let serves = slice
+            .ports
+            .iter()
+            .filter(|p| (&p.name, p.protocol) == (&port.name, port.protocol));
+        serves.flat_map(move |own| {
+            slice.endpoints.iter().map(move |endpoint| EndpointCopy {
+                slice,
+                endpoint,
+                port: own.port,
+            })
+        })
+    })
+}
+
 /// The endpoints of one port, by address and port, each once.
 #[derive(Debug, Default)]
 pub(crate) struct PortEndpoints<'a> {
-    endpoints: BTreeMap<(IpAddr, u16), &'a Endpoint>,
+    endpoints: BTreeMap<(IpAddr, u16), EndpointCopy<'a>>,
 }
 
 impl<'a> PortEndpoints<'a> {
-    /// Merges the slices of a Service (S-10). Where copies of one endpoint disagree, one that does
-    /// not terminate is believed first, then the newest slice, then the first by name: whatever
-    /// the order in which slices came (S-50, S-51).
+    /// Merges the slices of a Service: of each endpoint the copy that is believed (S-50, S-51).
     pub(crate) fn merge(
         port: &ServicePort,
         slices: impl Iterator<Item = &'a EndpointSlice>,
     ) -> Self {
-        let mut copies = BTreeMap::new();
-        for slice in slices {
-            let serves = slice
-                .ports
-                .iter()
-                .filter(|p| (&p.name, p.protocol) == (&port.name, port.protocol));
-            for number in serves.map(|p| p.port) {
-                for endpoint in &slice.endpoints {
-                    let rank = (endpoint.terminating, Reverse(slice.generation), &slice.id);
-                    let best = copies
-                        .entry((endpoint.address, number))
-                        .or_insert((rank, endpoint));
-                    if rank < best.0 {
-                        *best = (rank, endpoint);
-                    }
-                }
+        let mut endpoints = BTreeMap::new();
+        for copy in copies(port, slices) {
+            let best = endpoints.entry(copy.reached()).or_insert(copy);
+            if copy.rank() < best.rank() {
+                *best = copy;
             }
         }
-        let believed = |(key, (_, endpoint))| (key, endpoint);
-        Self {
-            endpoints: copies.into_iter().map(believed).collect(),
-        }
+        Self { endpoints }
+    }
+
+    /// The copy of an endpoint that is believed.
+    pub(crate) fn believed(&self, reached: (IpAddr, u16)) -> Option<&EndpointCopy<'a>> {
+        self.endpoints.get(&reached)
     }
 
     /// Those of a family, ready or not, in order (S-7).
     pub(crate) fn of(&self, family: Family) -> Vec<Reached<'a>> {
         let all = self.endpoints.iter();
         all.filter(|((address, _), _)| Family::of(*address) == family)
-            .map(|((address, port), endpoint)| (*address, *port, *endpoint))
+            .map(|((address, port), copy)| (*address, *port, copy.endpoint))
             .collect()
     }
 
@@ -64,13 +103,13 @@ impl<'a> PortEndpoints<'a> {
     ) -> impl Iterator<Item = (&Arc<str>, LocalEndpoint, bool)> {
         self.endpoints
             .iter()
-            .filter_map(move |((address, port), endpoint)| {
+            .filter_map(move |((address, port), copy)| {
                 let local = LocalEndpoint {
                     address: *address,
                     protocol,
                     port: *port,
                 };
-                Some((endpoint.node.as_ref()?, local, endpoint.ready))
+                Some((copy.endpoint.node.as_ref()?, local, copy.endpoint.ready))
             })
     }
 }

@@ -7,17 +7,12 @@ use std::sync::Arc;
 use portolan_plan::{Family, Frontend, FrontendKind, Protocol, Settings};
 
 use crate::model::{Claim, ClusterModel, Service, ServicePort};
+use crate::proxied::not_proxied;
 use crate::{AddressOwner, Reason};
 
-/// Whether a Service is ours to serve: it has a cluster IP (S-1), and its label gives it to no
-/// other proxy than the one named in the settings (S-2).
+/// Whether a Service is ours to serve.
 pub(crate) fn is_proxied(service: &Service, proxy_name: &str) -> bool {
-    let labelled = service.proxy_name.as_deref();
-    let ours = match proxy_name {
-        "" => labelled.is_none(),
-        name => labelled == Some(name),
-    };
-    ours && !service.cluster_ips.is_empty() && !service.ports.is_empty()
+    not_proxied(service, proxy_name).is_none()
 }
 
 /// Where one port of a Service answers.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod explain;
 pub mod model;
 
 mod backends;
@@ -16,6 +17,7 @@ mod index;
 mod node;
 mod planned;
 mod planner;
+mod proxied;
 mod reverse;
 mod selection;
 mod service;
@@ -26,4 +28,5 @@ pub use frontends::is_usable_address;
 pub use hints::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored};
 pub use planned::PlannedService;
 pub use planner::{Planner, Update};
+pub use proxied::NotProxied;
 pub use warning::{AddressOwner, Reason, Warning};

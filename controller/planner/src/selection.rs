@@ -110,20 +110,39 @@ fn drop_unused_hints(lists: &mut BTreeMap<Scope, BackendList>) {
     }
 }
 
-/// Ready endpoints; where there is none, those that end and still answer (S-41, S-42).
-fn usable<'a>(endpoints: &[Reached<'a>]) -> Vec<Reached<'a>> {
-    let ready: Vec<_> = endpoints
-        .iter()
-        .filter(|(.., e)| e.ready)
-        .copied()
-        .collect();
-    if !ready.is_empty() {
-        return ready;
+/// Which of some endpoints take connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Usable {
+    /// Those that are ready (S-41).
+    Ready,
+    /// None is ready, so those that end and still answer (S-42).
+    Ending,
+}
+
+impl Usable {
+    /// Among these. Who is not among them does not count (S-43).
+    pub(crate) fn among<'a>(mut endpoints: impl Iterator<Item = &'a Endpoint>) -> Self {
+        if endpoints.any(|endpoint| endpoint.ready) {
+            Self::Ready
+        } else {
+            Self::Ending
+        }
     }
-    let ending = endpoints
-        .iter()
-        .filter(|(.., e)| e.serving && e.terminating);
-    ending.copied().collect()
+
+    /// Whether this one of them does.
+    pub(crate) fn takes(self, endpoint: &Endpoint) -> bool {
+        match self {
+            Self::Ready => endpoint.ready,
+            Self::Ending => endpoint.serving && endpoint.terminating,
+        }
+    }
+}
+
+/// Those of these endpoints that take connections.
+fn usable<'a>(endpoints: &[Reached<'a>]) -> Vec<Reached<'a>> {
+    let usable = Usable::among(endpoints.iter().map(|(.., endpoint)| *endpoint));
+    let taken = endpoints.iter().filter(|(.., e)| usable.takes(e));
+    taken.copied().collect()
 }
 
 fn backends(endpoints: &[Reached<'_>]) -> BackendList {
@@ -172,7 +191,7 @@ fn not_for_local(endpoints: &[Reached<'_>], kind: HintKind) -> HintState {
 }
 
 /// What the hints of a kind on an endpoint name.
-fn names(endpoint: &Endpoint, kind: HintKind) -> &[Arc<str>] {
+pub(crate) fn names(endpoint: &Endpoint, kind: HintKind) -> &[Arc<str>] {
     match kind {
         HintKind::Node => &endpoint.for_nodes,
         HintKind::Zone => &endpoint.for_zones,

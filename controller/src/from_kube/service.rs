@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use portolan_plan::{Family, Policy, ServiceId};
 use portolan_planner::Reason;
-use portolan_planner::model::{Service, ServicePort};
+use portolan_planner::model::{NoClusterIp, Service, ServicePort};
 
 use super::annotations::Annotations;
 use super::external::external;
@@ -37,6 +37,7 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
             .as_ref()
             .map(|time| time.0.as_second()),
         cluster_ips: cluster_ips(spec)?,
+        no_cluster_ip: no_cluster_ip(spec),
         proxy_name: value(labels, PROXY_NAME).map(Arc::from),
         app: value(labels, APP).map(Arc::from),
         ports: Vec::new(),
@@ -57,6 +58,16 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
         service.ignored.extend(ignored);
     }
     Ok(service)
+}
+
+/// Why it has none, where it says so.
+fn no_cluster_ip(spec: &core::ServiceSpec) -> Option<NoClusterIp> {
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return Some(NoClusterIp::ExternalName);
+    }
+    let texts = texts(spec);
+    let headless = texts.iter().all(|(_, text)| *text == "None") && !texts.is_empty();
+    headless.then_some(NoClusterIp::Headless)
 }
 
 /// Position by position with the families; only without families the single address counts by

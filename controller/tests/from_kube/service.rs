@@ -2,7 +2,7 @@
 
 use portolan_controller::manifests::{FileContents, Found};
 use portolan_plan::Policy;
-use portolan_planner::model::Service;
+use portolan_planner::model::{NoClusterIp, Service};
 
 use crate::{found, read, refused};
 
@@ -50,6 +50,19 @@ fn headless_services_and_names_have_no_cluster_ip_and_need_no_ports() {
         service("  type: ExternalName\n  externalName: example.org\n  clusterIP: 10.96.0.1\n");
     assert_eq!(name.cluster_ips, [] as [std::net::IpAddr; 0]);
     assert_eq!(cluster_ips("  clusterIP: 10.96.0.1\n"), ["10.96.0.1"]);
+}
+
+#[test]
+fn a_service_without_a_cluster_ip_says_why() {
+    // S-1
+    let why = |spec: &str| service(spec).no_cluster_ip;
+    assert_eq!(why("  clusterIP: None\n"), Some(NoClusterIp::Headless));
+    assert_eq!(why("  clusterIPs: [None]\n"), Some(NoClusterIp::Headless));
+    let name = "  type: ExternalName\n  externalName: example.org\n  clusterIP: None\n";
+    assert_eq!(why(name), Some(NoClusterIp::ExternalName));
+    assert_eq!(why("  clusterIP: ''\n"), None);
+    assert_eq!(why("  ports: [{port: 80}]\n"), None);
+    assert_eq!(why("  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n"), None);
 }
 
 #[test]

@@ -18,5 +18,5 @@ pub use endpoint::{AddressType, Endpoint, EndpointSlice, SliceId, SlicePort};
 pub use event::{Event, ObjectChange};
 pub use kept::Object;
 pub use node::{Node, ServiceCidr};
-pub use service::{External, Service, ServicePort};
+pub use service::{External, NoClusterIp, Service, ServicePort};
 pub use settings::ProxyConfig;

@@ -20,6 +20,8 @@ pub struct Service {
     /// Its cluster IPs, at most one of each family; empty when it has none, for whatever reason
     /// (S-1, S-6).
     pub cluster_ips: Vec<IpAddr>,
+    /// Why it has none, where it says so.
+    pub no_cluster_ip: Option<NoClusterIp>,
     /// The value of the label `service.kubernetes.io/service-proxy-name` (S-2).
     pub proxy_name: Option<Arc<str>>,
     /// The value of the label `k8s-app`, which tells the cluster's DNS.
@@ -73,6 +75,15 @@ impl Object for Service {
     fn id(&self) -> ServiceId {
         self.id.clone()
     }
+}
+
+/// Why a Service has no cluster IP, and so is not proxied (S-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoClusterIp {
+    /// `clusterIP: None`.
+    Headless,
+    /// `type: ExternalName`.
+    ExternalName,
 }
 
 /// A port of a Service (S-5). Its target port does not count: slices carry the numbers (S-10).

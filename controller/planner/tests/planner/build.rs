@@ -170,6 +170,7 @@ impl GivenService {
             id: ServiceId::new(namespace, name),
             created: self.created,
             cluster_ips: self.ips.clone(),
+            no_cluster_ip: None,
             proxy_name: self.proxy_name.as_deref().map(Arc::from),
             app: self.app.as_deref().map(Arc::from),
             ports: ports.collect(),

@@ -4,7 +4,9 @@
 
 mod build;
 mod cases;
+mod clients;
 mod cost;
+mod explain;
 mod histories;
 mod laws;
 mod places;

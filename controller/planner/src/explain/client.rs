@@ -1,0 +1,286 @@
+//! What clients meet: whether they are served, and whether the endpoint sees their address.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use portolan_plan::{Family, ListUse, LocalDetection, NodeEntry, Outsiders, Policy};
+
+use super::group::Group;
+
+/// A kind of client, as seen from a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Client {
+    /// A pod of this node.
+    Pod,
+    /// A pod of another node that comes through this one.
+    OtherPod,
+    /// The node itself, and pods on its network.
+    Node,
+    /// Anybody else: other nodes, and everything outside the cluster.
+    Outside,
+}
+
+impl Client {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Pod, Self::OtherPod, Self::Node, Self::Outside];
+}
+
+/// As the subject of a sentence.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pod => "pods of this node",
+            Self::OtherPod => "pods of other nodes",
+            Self::Node => "the node itself",
+            Self::Outside => "everybody else",
+        })
+    }
+}
+
+/// What a kind of client meets at a group of frontends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Treatment {
+    /// The client.
+    pub client: Client,
+    /// Whether it is served.
+    pub reach: Reach,
+    /// What the endpoint sees of it; `None` when it is not served.
+    pub source: Option<SourceAddress>,
+}
+
+/// To be read after the client.
+impl fmt::Display for Treatment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.reach, self.source) {
+            (Reach::Refused, _) => f.write_str("refused at once"),
+            (Reach::Dropped, _) => {
+                f.write_str("dropped: silence, so that a balancer tries another node")
+            }
+            (Reach::Served, Some(SourceAddress::Kept(why))) => {
+                write!(f, "served, address kept ({why})")
+            }
+            (Reach::Served, Some(SourceAddress::Masqueraded(why))) => {
+                write!(f, "served, masqueraded ({why})")
+            }
+            (Reach::Served, None) => f.write_str("served"),
+        }
+    }
+}
+
+/// Whether a client is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// An endpoint answers.
+    Served,
+    /// It is refused at once, because there is no endpoint (S-21, S-23).
+    Refused,
+    /// Its new connections meet silence, so that a balancer tries another node (S-22).
+    Dropped,
+}
+
+/// What the endpoint sees as the client's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceAddress {
+    /// The client's own.
+    Kept(Kept),
+    /// The node's.
+    Masqueraded(Masqueraded),
+}
+
+/// Why a client keeps its address. A pod that reaches itself never does (S-74).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Replies to a pod of this node find their way back by themselves (S-73).
+    Pod,
+    /// It comes from the ranges of all pods, and the settings tell pods by these.
+    ClusterRange,
+    /// The policy is Local: the endpoint is to see who asks (S-66).
+    PolicyLocal,
+}
+
+/// Why a client's address is replaced by the node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Masqueraded {
+    /// The node's own connections may carry an address that endpoints cannot answer (S-69).
+    Node,
+    /// The setting `masquerade.all` (S-75).
+    All,
+    /// It is no pod of this node, and its replies might miss the node (S-75).
+    NotAPod,
+    /// Nobody can be told to be a pod: the settings know no range of pods in this family.
+    NoRangeOfPods,
+    /// The policy is Cluster, so the endpoint may be on any node (S-77).
+    PolicyCluster,
+    /// The settings know one range for all pods, so this node's cannot be told from others'.
+    ClusterRange,
+}
+
+impl Kept {
+    /// A word for tools.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::ClusterRange => "ClusterRange",
+            Self::PolicyLocal => "PolicyLocal",
+        }
+    }
+}
+
+impl Masqueraded {
+    /// A word for tools.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::All => "MasqueradeAll",
+            Self::NotAPod => "NotAPod",
+            Self::NoRangeOfPods => "NoRangeOfPods",
+            Self::PolicyCluster => "PolicyCluster",
+            Self::ClusterRange => "ClusterRange",
+        }
+    }
+}
+
+/// To be read after "address kept".
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pod => "replies come this way",
+            Self::ClusterRange => "in the range of all pods",
+            Self::PolicyLocal => "policy Local",
+        })
+    }
+}
+
+/// To be read after "masqueraded".
+impl fmt::Display for Masqueraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node => "its source may be one that endpoints cannot answer",
+            Self::All => "the setting masquerade.all",
+            Self::NotAPod => "no pod of this node",
+            Self::NoRangeOfPods => "localDetection knows no range of pods in this family",
+            Self::PolicyCluster => "policy Cluster: the endpoint may be anywhere",
+            Self::ClusterRange => {
+                "policy Cluster, and localDetection cannot tell this node's pods from others'"
+            }
+        })
+    }
+}
+
+/// How a node tells its pods from others in one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detection {
+    /// This node's pods are known.
+    Own,
+    /// Only all pods together are.
+    All,
+    /// Nobody is known to be a pod.
+    None,
+}
+
+impl Detection {
+    pub(super) fn of(node: &NodeEntry, family: Family) -> Self {
+        let any = |ranges: &[IpNet]| ranges.iter().any(|r| Family::of(r.addr()) == family);
+        match &node.settings.local_detection {
+            LocalDetection::NodeCidr if any(&node.pod_cidrs) => Self::Own,
+            LocalDetection::ClusterCidr { cluster_cidrs } if any(cluster_cidrs) => Self::All,
+            LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => Self::None,
+            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
+                Self::Own
+            }
+        }
+    }
+
+    /// Whether packets of this client count as a pod's.
+    fn is_pod(self, client: Client) -> bool {
+        match self {
+            Self::Own => client == Client::Pod,
+            Self::All => matches!(client, Client::Pod | Client::OtherPod),
+            Self::None => false,
+        }
+    }
+
+    /// What kind of client the node takes somebody of this kind for, who has this address.
+    pub(super) fn taken_for(node: &NodeEntry, client: Client, address: IpAddr) -> Client {
+        let within = |ranges: &[IpNet]| ranges.iter().any(|range| range.contains(&address));
+        match (client, &node.settings.local_detection) {
+            // Its own connections do not come in from anywhere.
+            (Client::Node, _) => Client::Node,
+            (_, LocalDetection::NodeCidr) if within(&node.pod_cidrs) => Client::Pod,
+            (Client::Pod, LocalDetection::NodeCidr) => Client::Outside,
+            (_, LocalDetection::ClusterCidr { cluster_cidrs }) => {
+                match (client, within(cluster_cidrs)) {
+                    (_, false) => Client::Outside,
+                    (Client::Outside, true) => Client::OtherPod,
+                    (_, true) => client,
+                }
+            }
+            _ => client,
+        }
+    }
+}
+
+/// What every kind of client meets.
+pub(super) fn treatments(
+    node: &NodeEntry,
+    group: Group,
+    family: Family,
+    list: &ListUse,
+    is_empty: bool,
+) -> Vec<Treatment> {
+    let detection = Detection::of(node, family);
+    let treatment = |client| {
+        let reach = reach(client, detection, list.choice(family).outsiders, is_empty);
+        let all = node.settings.masquerade.all;
+        let source = || match group {
+            Group::Internal => to_cluster_ip(client, detection, all),
+            Group::External => to_others(client, detection, list.policy),
+        };
+        Treatment {
+            client,
+            reach,
+            source: (reach == Reach::Served).then(source),
+        }
+    };
+    Client::ALL.map(treatment).into()
+}
+
+fn reach(client: Client, detection: Detection, outsiders: Outsiders, is_empty: bool) -> Reach {
+    if is_empty {
+        return Reach::Refused;
+    }
+    // Where no pod can be told, dropping outsiders would drop pods.
+    let welcome =
+        client == Client::Node || detection == Detection::None || detection.is_pod(client);
+    match outsiders {
+        Outsiders::Drop if !welcome => Reach::Dropped,
+        Outsiders::Drop | Outsiders::Allow => Reach::Served,
+    }
+}
+
+fn to_cluster_ip(client: Client, detection: Detection, all: bool) -> SourceAddress {
+    use SourceAddress::{Kept as Keeps, Masqueraded as Masquerades};
+    match (client, detection) {
+        (Client::Node, _) => Masquerades(Masqueraded::Node),
+        _ if all => Masquerades(Masqueraded::All),
+        (_, Detection::None) => Masquerades(Masqueraded::NoRangeOfPods),
+        (Client::Pod, _) => Keeps(Kept::Pod),
+        (Client::OtherPod, Detection::All) => Keeps(Kept::ClusterRange),
+        (Client::OtherPod | Client::Outside, _) => Masquerades(Masqueraded::NotAPod),
+    }
+}
+
+fn to_others(client: Client, detection: Detection, policy: Policy) -> SourceAddress {
+    use SourceAddress::{Kept as Keeps, Masqueraded as Masquerades};
+    match (client, policy, detection) {
+        (Client::Node, ..) => Masquerades(Masqueraded::Node),
+        (_, Policy::Local, _) => Keeps(Kept::PolicyLocal),
+        (Client::Pod, Policy::Cluster, Detection::Own) => Keeps(Kept::Pod),
+        (Client::Pod, Policy::Cluster, Detection::All) => Masquerades(Masqueraded::ClusterRange),
+        (Client::Pod, Policy::Cluster, Detection::None) => Masquerades(Masqueraded::NoRangeOfPods),
+        (Client::OtherPod | Client::Outside, Policy::Cluster, _) => {
+            Masquerades(Masqueraded::PolicyCluster)
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What other nodes have instead: counted by what they have, never node by node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use portolan_plan::{ListKey, NodeEntry, Outsiders, Scope};
+
+use super::group::{Group, Seen};
+
+/// Other nodes that are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The list they use.
+    pub list: ElsewhereList,
+    /// What happens to outsiders on them.
+    pub outsiders: Outsiders,
+    /// The nodes, in order.
+    pub nodes: Vec<Arc<str>>,
+    /// The fewest endpoints that one of them uses.
+    pub fewest: usize,
+    /// The most.
+    pub most: usize,
+}
+
+/// The list that some nodes use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ElsewhereList {
+    /// The one of their zone, by hints.
+    Zone(Arc<str>),
+    /// Each its own, by hints.
+    Node,
+    /// Each its own endpoints, by policy Local.
+    Local,
+    /// Their own endpoints, by policy Local, and they have none.
+    LocalEmpty,
+    /// The one of the whole cluster.
+    Cluster,
+    /// The port does not answer there in this family: its addresses are those of other nodes.
+    Nowhere,
+}
+
+/// How many of the nodes are named.
+const NAMED: usize = 3;
+
+/// A sentence.
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.nodes.len();
+        let (nodes, their) = match count {
+            1 => ("node", "its"),
+            _ => ("nodes", "their"),
+        };
+        write!(f, "{count} {nodes}")?;
+        if let ElsewhereList::Zone(zone) = &self.list {
+            write!(f, " in zone {zone}")?;
+        }
+        let more = if count > NAMED { ", …" } else { "" };
+        let names = self.nodes[..count.min(NAMED)].join(", ");
+        write!(f, " ({names}{more}): ")?;
+        let dropped = self.outsiders == Outsiders::Drop;
+        match &self.list {
+            ElsewhereList::Zone(_) => write!(f, "the list of {their} zone, ")?,
+            ElsewhereList::Node => write!(f, "the list that hints make for {their} own use, ")?,
+            ElsewhereList::Local => write!(f, "only {their} own, ")?,
+            ElsewhereList::LocalEmpty => {
+                return write!(f, "no endpoint of {their} own, so refused");
+            }
+            ElsewhereList::Nowhere => return f.write_str("no answer on these addresses"),
+            ElsewhereList::Cluster => f.write_str("the list of the whole cluster, ")?,
+        }
+        match (self.fewest, self.most) {
+            (0, 0) => f.write_str("which is empty, so refused")?,
+            (1, 1) => f.write_str("1 endpoint")?,
+            (fewest, most) if fewest == most => write!(f, "{most} endpoints")?,
+            (fewest, most) => write!(f, "{fewest} to {most} endpoints")?,
+        }
+        if count > 1 && matches!(self.list, ElsewhereList::Local | ElsewhereList::Node) {
+            f.write_str(" each")?;
+        }
+        if dropped {
+            write!(
+                f,
+                ", for {their} pods and the {nodes}; outsiders are dropped"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What all nodes but this one have, in the order of [`ElsewhereList`].
+pub(super) fn elsewhere(seen: &Seen<'_>, group: Group) -> Vec<Elsewhere> {
+    let mut found: BTreeMap<(ElsewhereList, bool), Elsewhere> = BTreeMap::new();
+    let others = seen.planner.nodes().values();
+    for node in others.filter(|node| node.name != seen.node.name) {
+        let (list, outsiders, endpoints) = used(seen, group, node);
+        let key = (list, outsiders == Outsiders::Drop);
+        let alike = found.entry(key.clone()).or_insert_with(|| Elsewhere {
+            list: key.0,
+            outsiders,
+            nodes: Vec::new(),
+            fewest: endpoints,
+            most: endpoints,
+        });
+        alike.nodes.push(node.name.clone());
+        alike.fewest = alike.fewest.min(endpoints);
+        alike.most = alike.most.max(endpoints);
+    }
+    found.into_values().collect()
+}
+
+/// What a node uses, and how many endpoints that is.
+fn used(seen: &Seen<'_>, group: Group, node: &NodeEntry) -> (ElsewhereList, Outsiders, usize) {
+    let head = seen.planned.head_for(node);
+    let list = head.ports.get(seen.place).and_then(|port| group.of(port));
+    let Some(list) = list else {
+        return (ElsewhereList::Nowhere, Outsiders::Allow, 0);
+    };
+    let choice = list.choice(seen.family);
+    let scope = node.complete(choice.scope);
+    let key = ListKey {
+        service: seen.planned.id.clone(),
+        port: seen.port.name.clone(),
+        family: seen.family,
+        scope,
+    };
+    let endpoints = seen.planned.lists.get(&key);
+    let endpoints = endpoints.map_or(0, |list| list.as_slice().len());
+    let list = match key.scope {
+        Scope::Cluster => ElsewhereList::Cluster,
+        Scope::Zone(zone) => ElsewhereList::Zone(zone),
+        Scope::Node(_) => ElsewhereList::Node,
+        Scope::Local(_) if endpoints == 0 => ElsewhereList::LocalEmpty,
+        Scope::Local(_) => ElsewhereList::Local,
+    };
+    (list, choice.outsiders, endpoints)
+}

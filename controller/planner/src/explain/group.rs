@@ -1,0 +1,198 @@
+//! Which list serves a group of frontends in one family, and why.
+
+use std::fmt;
+use std::sync::Arc;
+
+use portolan_plan::{
+    Family, HeadPort, ListChoice, ListUse, NodeEntry, Outsiders, Policy, Scope, WhenEmpty,
+};
+
+use super::client::{Treatment, treatments};
+use super::elsewhere::{Elsewhere, elsewhere};
+use super::endpoint::{ExplainedEndpoint, Verdict, verdicts};
+use crate::backends::PortEndpoints;
+use crate::{HintOutcome, HintsIgnored, PlannedService, Planner};
+
+/// Frontends that one list serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Cluster IPs.
+    Internal,
+    /// All others: node ports, external IPs, addresses of balancers.
+    External,
+}
+
+impl Group {
+    /// Both groups.
+    pub const BOTH: [Self; 2] = [Self::Internal, Self::External];
+
+    /// What serves this group of a port; `None` when it has no such frontend.
+    pub fn of(self, port: &HeadPort) -> Option<&ListUse> {
+        match self {
+            Self::Internal => Some(&port.internal),
+            Self::External => port.external.as_ref(),
+        }
+    }
+
+    /// The field of a Service that says who serves it.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Internal => "internalTrafficPolicy",
+            Self::External => "externalTrafficPolicy",
+        }
+    }
+}
+
+/// What serves a group of frontends in one family on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupExplanation {
+    /// The frontends.
+    pub group: Group,
+    /// The family.
+    pub family: Family,
+    /// The policy of the group.
+    pub policy: Policy,
+    /// Whose list the node uses.
+    pub scope: Scope,
+    /// What the policy has to do with it.
+    pub because: ListReason,
+    /// What becomes of topology hints; `None` without any.
+    pub hints: Option<HintOutcome>,
+    /// What happens to outsiders.
+    pub outsiders: Outsiders,
+    /// What clients meet when no endpoint is in the list.
+    pub when_empty: WhenEmpty,
+    /// Every endpoint of the port and family, in order.
+    pub endpoints: Vec<ExplainedEndpoint>,
+    /// What every kind of client meets.
+    pub clients: Vec<Treatment>,
+    /// What other nodes have.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+impl GroupExplanation {
+    /// The endpoints in the list.
+    pub fn used(&self) -> impl Iterator<Item = &ExplainedEndpoint> {
+        let endpoints = self.endpoints.iter();
+        endpoints.filter(|endpoint| matches!(endpoint.verdict, Verdict::In(_)))
+    }
+}
+
+/// What the policy has to do with the choice of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListReason {
+    /// Policy Cluster: endpoints anywhere, as hints say (S-41).
+    Cluster,
+    /// Policy Local: endpoints of this node (S-43, S-64).
+    Local,
+    /// Policy Local, no endpoint of this node can serve, and others can: pods and the node itself are
+    /// served as by policy Cluster, outsiders are not (S-22, S-67).
+    LocalButNoneHere,
+    /// Policy Local, and no endpoint anywhere can serve (S-49).
+    LocalButNoneAnywhere,
+}
+
+/// To be read after the name of the list.
+impl fmt::Display for ListReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cluster => "policy Cluster: endpoints anywhere in the cluster",
+            Self::Local => "policy Local: endpoints of this node only",
+            Self::LocalButNoneHere => {
+                "policy Local, but no endpoint of this node can serve: its pods and the node itself are \
+                 served as by policy Cluster"
+            }
+            Self::LocalButNoneAnywhere => {
+                "policy Local, but no endpoint can serve, on this node or any other"
+            }
+        })
+    }
+}
+
+impl ListReason {
+    /// A word for tools.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Cluster => "PolicyCluster",
+            Self::Local => "PolicyLocal",
+            Self::LocalButNoneHere => "PolicyLocalNoneHere",
+            Self::LocalButNoneAnywhere => "PolicyLocalNoneAnywhere",
+        }
+    }
+
+    fn of(policy: Policy, scope: &Scope, choice: ListChoice) -> Self {
+        match (policy, scope, choice.outsiders) {
+            (Policy::Cluster, ..) => Self::Cluster,
+            (Policy::Local, Scope::Local(_), _) => Self::Local,
+            (Policy::Local, _, Outsiders::Drop) => Self::LocalButNoneHere,
+            (Policy::Local, _, Outsiders::Allow) => Self::LocalButNoneAnywhere,
+        }
+    }
+}
+
+/// A port of a planned Service in one family, seen from a node.
+pub(super) struct Seen<'a> {
+    pub(super) planner: &'a Planner,
+    pub(super) planned: &'a PlannedService,
+    pub(super) node: &'a Arc<NodeEntry>,
+    /// The port's place among the Service's ports.
+    pub(super) place: usize,
+    /// The port in the node's head.
+    pub(super) port: &'a HeadPort,
+    pub(super) family: Family,
+    pub(super) merged: &'a PortEndpoints<'a>,
+}
+
+impl Seen<'_> {
+    /// What serves a group of its frontends.
+    pub(super) fn explain(&self, group: Group) -> Option<GroupExplanation> {
+        let list = group.of(self.port)?;
+        let choice = list.choice(self.family);
+        let scope = self.node.complete(choice.scope);
+        let endpoints = self.endpoints(&scope);
+        let is_empty = endpoints
+            .iter()
+            .all(|e| matches!(e.verdict, Verdict::Out(_)));
+        Some(GroupExplanation {
+            group,
+            family: self.family,
+            policy: list.policy,
+            because: ListReason::of(list.policy, &scope, choice),
+            hints: self.hints(&scope),
+            outsiders: choice.outsiders,
+            when_empty: list.when_empty,
+            clients: treatments(self.node, group, self.family, list, is_empty),
+            elsewhere: elsewhere(self, group),
+            endpoints,
+            scope,
+        })
+    }
+
+    fn endpoints(&self, scope: &Scope) -> Vec<ExplainedEndpoint> {
+        let all = self.merged.of(self.family);
+        let verdicts = verdicts(scope, &all);
+        let explained = all.iter().zip(verdicts).filter_map(|(reached, verdict)| {
+            let (address, port, endpoint) = *reached;
+            Some(ExplainedEndpoint {
+                address,
+                port,
+                node: endpoint.node.clone(),
+                zone: endpoint.zone.clone(),
+                slice: self.merged.believed((address, port))?.slice.id.clone(),
+                verdict,
+            })
+        });
+        explained.collect()
+    }
+
+    /// Hints never apply to lists of policy Local (S-61).
+    fn hints(&self, scope: &Scope) -> Option<HintOutcome> {
+        let mut hints = self.planned.hints_on(self.node);
+        let (_, outcome) =
+            hints.find(|(hints, _)| hints.port == self.port.name && hints.family == self.family)?;
+        Some(match scope {
+            Scope::Local(_) => HintOutcome::Ignored(HintsIgnored::PolicyLocal),
+            Scope::Cluster | Scope::Zone(_) | Scope::Node(_) => outcome,
+        })
+    }
+}

@@ -1,0 +1,226 @@
+//! One port of a Service: where it answers, where it does not, and what serves it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use portolan_plan::{Family, Frontend, FrontendKind, HeadPort, NodeEntry, Protocol};
+
+use super::apart::{Apart, apart};
+use super::group::{Group, GroupExplanation, Seen};
+use super::{SchedulerSource, Served};
+use crate::backends::PortEndpoints;
+use crate::frontends::frontends;
+use crate::model::{ClusterModel, Service, ServicePort};
+use crate::{PlannedService, Planner, Reason};
+
+/// A port of a Service on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortExplanation {
+    /// Its name; empty for a single unnamed port.
+    pub name: Arc<str>,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub number: u16,
+    /// Where the node answers.
+    pub frontends: Vec<Frontend>,
+    /// Where it does not, though the Service asks for it.
+    pub absent: Vec<Absent>,
+    /// Client affinity in seconds.
+    pub affinity_seconds: Option<u32>,
+    /// Who may connect to addresses of balancers; empty means everybody (S-86).
+    pub source_ranges: Vec<IpNet>,
+    /// What serves it, cluster IPs first, IPv4 first.
+    pub groups: Vec<GroupExplanation>,
+    /// What slices say in vain for this port.
+    pub apart: Vec<Apart>,
+}
+
+/// Somewhere that a node does not answer for a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absent {
+    /// No node does.
+    Refused(Reason),
+    /// Only the nodes do whose own address it is (S-25).
+    OnNodes {
+        /// The frontend.
+        frontend: Frontend,
+        /// The nodes.
+        nodes: Vec<Arc<str>>,
+    },
+    /// The balancer wants the traffic itself: `ipMode: Proxy` (S-17).
+    LeftToBalancer(IpAddr),
+}
+
+impl Absent {
+    /// A word for tools.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Refused(reason) => reason.code(),
+            Self::OnNodes { .. } => "AddressOfNode",
+            Self::LeftToBalancer(_) => "LeftToBalancer",
+        }
+    }
+}
+
+/// To be read by itself.
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reason) => reason.fmt(f),
+            Self::OnNodes { frontend, nodes } => {
+                let address = frontend.address.map(|address| address.to_string());
+                write!(
+                    f,
+                    "{}: it is an address of node {}, which alone answers there",
+                    address.unwrap_or_default(),
+                    nodes.join(" and of node ")
+                )
+            }
+            Self::LeftToBalancer(address) => write!(
+                f,
+                "status.loadBalancer.ingress: {address} has ipMode Proxy, so packets go to the balancer"
+            ),
+        }
+    }
+}
+
+/// Whether an address may connect to the addresses of balancers (S-86).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Everybody may.
+    Everybody,
+    /// It lies in this range.
+    In(IpNet),
+    /// It lies in none: its packets are dropped.
+    Dropped,
+}
+
+impl PortExplanation {
+    /// Whether the node answers on an address of a balancer in this family.
+    pub fn has_balancer(&self, family: Family) -> bool {
+        self.frontends.iter().any(|frontend| {
+            let of_family = frontend.address.is_some_and(|a| Family::of(a) == family);
+            frontend.kind == FrontendKind::LoadBalancer && of_family
+        })
+    }
+
+    /// Whether somebody with this address may connect to addresses of balancers.
+    pub fn admits(&self, address: IpAddr) -> Admission {
+        if self.source_ranges.is_empty() {
+            return Admission::Everybody;
+        }
+        let mut ranges = self.source_ranges.iter();
+        let range = ranges.find(|range| range.contains(&address));
+        range.map_or(Admission::Dropped, |range| Admission::In(*range))
+    }
+}
+
+impl Planner {
+    /// How a node serves a planned Service.
+    pub(super) fn served(
+        &self,
+        node: &Arc<NodeEntry>,
+        service: &Service,
+        planned: &PlannedService,
+    ) -> Served {
+        let head = planned.head_for(node);
+        let (scheduler, scheduler_from) = match &head.scheduler {
+            Some(scheduler) => (scheduler.clone(), SchedulerSource::Annotation),
+            None => (node.settings.scheduler.clone(), SchedulerSource::Settings),
+        };
+        let ports = service.ports.iter().zip(&head.ports).enumerate();
+        let ports = ports.map(|(place, (port, of_head))| {
+            self.port(node, planned, service, place, port, of_head)
+        });
+        let local = planned.local_for(&node.name);
+        Served {
+            boot_critical: head.boot_critical,
+            scheduler,
+            scheduler_from,
+            health: local.and_then(|local| local.health),
+            slices: self.model().slices_of(&service.id).count(),
+            ports: ports.collect(),
+        }
+    }
+
+    fn port(
+        &self,
+        node: &Arc<NodeEntry>,
+        planned: &PlannedService,
+        service: &Service,
+        place: usize,
+        port: &ServicePort,
+        of_head: &HeadPort,
+    ) -> PortExplanation {
+        let slices = self.model().slices_of(&service.id).map(AsRef::as_ref);
+        let merged = PortEndpoints::merge(port, slices);
+        let families: Vec<_> = Family::BOTH
+            .into_iter()
+            .filter(|family| of_head.has_family(*family))
+            .collect();
+        let mut groups = Vec::new();
+        for group in Group::BOTH {
+            for family in families.iter().filter(|f| answers(of_head, group, **f)) {
+                let seen = Seen {
+                    planner: self,
+                    planned,
+                    node,
+                    place,
+                    port: of_head,
+                    family: *family,
+                    merged: &merged,
+                };
+                groups.extend(seen.explain(group));
+            }
+        }
+        PortExplanation {
+            name: port.name.clone(),
+            protocol: port.protocol,
+            number: port.port,
+            frontends: of_head.frontends.to_vec(),
+            absent: absent(self.model(), service, port, of_head),
+            affinity_seconds: of_head.affinity_seconds,
+            source_ranges: of_head.source_ranges.clone(),
+            groups,
+            apart: apart(self.model(), service, port, &families, &merged),
+        }
+    }
+}
+
+/// Whether a port has a frontend of this group in a family. Node ports are in every family.
+fn answers(port: &HeadPort, group: Group, family: Family) -> bool {
+    port.frontends.iter().any(|frontend| {
+        let internal = frontend.kind == FrontendKind::ClusterIp;
+        let of_family = frontend.address.is_none_or(|a| Family::of(a) == family);
+        of_family && internal == (group == Group::Internal)
+    })
+}
+
+/// Where the node does not answer.
+fn absent(
+    model: &ClusterModel,
+    service: &Service,
+    port: &ServicePort,
+    of_head: &HeadPort,
+) -> Vec<Absent> {
+    let found = frontends(model, &model.settings(), service, port);
+    let refused = found.reasons.into_iter().map(Absent::Refused);
+    let mut elsewhere: Vec<(Frontend, Vec<Arc<str>>)> = Vec::new();
+    for (node, frontend) in found.on_nodes {
+        match elsewhere.iter_mut().find(|(other, _)| *other == frontend) {
+            Some((_, nodes)) => nodes.push(node),
+            None => elsewhere.push((frontend, vec![node])),
+        }
+    }
+    let elsewhere = elsewhere
+        .into_iter()
+        .filter(|(frontend, _)| !of_head.frontends.contains(frontend))
+        .map(|(frontend, nodes)| Absent::OnNodes { frontend, nodes });
+    let external = service.external.iter();
+    let left = external.flat_map(|external| external.left_to_balancer.iter().copied());
+    let left = left.map(Absent::LeftToBalancer);
+    refused.chain(elsewhere).chain(left).collect()
+}

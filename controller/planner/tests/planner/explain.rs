@@ -1,0 +1,257 @@
+//! What is said about a plan is what the plan does: laws over random histories, and the texts of
+//! single cases.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::histories::history;
+use portolan_plan::{
+    Family, HeadPort, ListKey, NodeEntry, Outsiders, Policy, Scope, ScopeKind, ServiceId,
+};
+use portolan_planner::explain::{
+    Explanation, Group, GroupExplanation, In, ListReason, Reach, Unknown, Verdict,
+};
+use portolan_planner::{HintKind, HintOutcome, PlannedService, Planner};
+use proptest::prelude::*;
+
+type Reached = (IpAddr, u16);
+
+/// The backends that the plan gives a node.
+fn backends(
+    planned: &PlannedService,
+    port: &HeadPort,
+    said: &GroupExplanation,
+    node: &NodeEntry,
+) -> BTreeSet<Reached> {
+    let list = said.group.of(port).expect("a list, since it is explained");
+    let key = ListKey {
+        service: planned.id.clone(),
+        port: port.name.clone(),
+        family: said.family,
+        scope: node.complete(list.choice(said.family).scope),
+    };
+    let list = planned.lists_for(node).find(|(own, _)| **own == key);
+    let backends = list.into_iter().flat_map(|(_, list)| list.as_slice());
+    backends.map(|b| (b.address, b.port)).collect()
+}
+
+/// Every endpoint of a port and family that some slice of the Service brings, however often.
+fn merged(planner: &Planner, id: &ServiceId, port: &HeadPort, family: Family) -> BTreeSet<Reached> {
+    let slices = planner.model().slices_of(id);
+    let copies = slices.flat_map(|slice| {
+        let same = slice
+            .ports
+            .iter()
+            .filter(|own| own.name == port.name && own.protocol == port.protocol);
+        same.flat_map(move |own| slice.endpoints.iter().map(move |e| (e.address, own.port)))
+    });
+    copies
+        .filter(|(address, _)| Family::of(*address) == family)
+        .collect()
+}
+
+/// Every group of every port of every Service on every node, with what the plan has there.
+fn each_group(
+    planner: &Planner,
+    mut check: impl FnMut(
+        &PlannedService,
+        &HeadPort,
+        &GroupExplanation,
+        &NodeEntry,
+    ) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    for node in planner.nodes().values() {
+        for (id, planned) in planner.services() {
+            let said = planner.explain(&node.name, id).expect("both are there");
+            let served = said.outcome.expect("it is planned");
+            let head = planned.head_for(node);
+            prop_assert_eq!(served.ports.len(), head.ports.len());
+            for (port, said) in head.ports.iter().zip(&served.ports) {
+                prop_assert_eq!(&port.frontends.to_vec(), &said.frontends);
+                for group in &said.groups {
+                    check(planned, port, group, node)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn who_is_said_to_be_in_a_list_is_in_it_and_every_endpoint_is_named_once(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        each_group(&planner, |planned, port, said, node| {
+            let used: BTreeSet<_> = said.used().map(|e| (e.address, e.port)).collect();
+            prop_assert_eq!(used, backends(planned, port, said, node), "{} on {}", planned.id, node.name);
+            let named: Vec<_> = said.endpoints.iter().map(|e| (e.address, e.port)).collect();
+            let all = merged(&planner, &planned.id, port, said.family);
+            prop_assert_eq!(named, all.into_iter().collect::<Vec<_>>());
+            Ok(())
+        })?;
+    }
+
+    /// Each family of each group that some frontend of the head answers in is explained, no other.
+    #[test]
+    fn every_frontend_has_a_list_that_is_explained(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        let mut explained = Vec::new();
+        each_group(&planner, |planned, port, said, node| {
+            let answers = port.frontends.iter().any(|frontend| {
+                let internal = frontend.kind == portolan_plan::FrontendKind::ClusterIp;
+                (said.group == Group::Internal) == internal
+                    && frontend.address.is_none_or(|a| Family::of(a) == said.family)
+            });
+            prop_assert!(answers && port.has_family(said.family));
+            explained.push((node.name.clone(), planned.id.clone(), port.name.clone(), said.group, said.family));
+            Ok(())
+        })?;
+        for node in planner.nodes().values() {
+            for planned in planner.services().values() {
+                for port in &planned.head_for(node).ports {
+                    for frontend in &port.frontends {
+                        let internal = frontend.kind == portolan_plan::FrontendKind::ClusterIp;
+                        let group = if internal { Group::Internal } else { Group::External };
+                        let of = |f: &Family| frontend.address.is_none_or(|a| Family::of(a) == *f);
+                        for family in Family::BOTH.into_iter().filter(of).filter(|f| port.has_family(*f)) {
+                            let wanted = (node.name.clone(), planned.id.clone(), port.name.clone(), group, family);
+                            prop_assert!(explained.contains(&wanted), "{:?}", wanted);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_other_node_is_counted_once_with_the_endpoints_it_has(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        each_group(&planner, |planned, port, said, here| {
+            let mut named: Vec<_> = said.elsewhere.iter().flat_map(|e| &e.nodes).collect();
+            named.sort();
+            let others: Vec<_> = planner.nodes().keys().filter(|name| **name != here.name).collect();
+            prop_assert_eq!(named, others);
+            for alike in &said.elsewhere {
+                let mut counts = Vec::new();
+                for name in &alike.nodes {
+                    let node = planner.node(name).expect("a node of the model");
+                    let head = planned.head_for(node);
+                    let own = head.ports.iter().find(|own| own.name == port.name).expect("the same ports");
+                    let Some(list) = said.group.of(own) else { counts.push(0); continue };
+                    prop_assert_eq!(list.choice(said.family).outsiders, alike.outsiders);
+                    counts.push(backends(planned, own, said, node).len());
+                }
+                prop_assert_eq!(counts.iter().min(), Some(&alike.fewest));
+                prop_assert_eq!(counts.iter().max(), Some(&alike.most));
+            }
+            Ok(())
+        })?;
+    }
+
+    /// S-21, S-22, S-67: an empty list refuses everybody; pods and the node are never dropped.
+    #[test]
+    fn clients_are_served_refused_or_dropped_as_the_plan_says(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        each_group(&planner, |planned, port, said, node| {
+            let is_empty = backends(planned, port, said, node).is_empty();
+            let choice = said.group.of(port).expect("it is explained").choice(said.family);
+            prop_assert!(choice.scope != ScopeKind::Local || choice.outsiders == Outsiders::Allow);
+            for treatment in &said.clients {
+                let dropped = choice.outsiders == Outsiders::Drop;
+                let reach = treatment.reach;
+                match reach {
+                    Reach::Refused => prop_assert!(is_empty),
+                    Reach::Dropped => prop_assert!(!is_empty && dropped),
+                    Reach::Served => prop_assert!(!is_empty),
+                }
+                prop_assert_eq!(reach == Reach::Served, treatment.source.is_some());
+            }
+            Ok(())
+        })?;
+    }
+
+    /// S-57 to S-61: hints are said to be in force exactly where the node's list is one that they made,
+    /// and then every endpoint in it is said to be meant for the node or its zone.
+    #[test]
+    fn what_is_said_about_hints_fits_the_list(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        each_group(&planner, |_, _, said, node| {
+            let by_hints = match &said.scope {
+                Scope::Zone(zone) => Some((HintKind::Zone, zone)),
+                Scope::Node(name) => Some((HintKind::Node, name)),
+                Scope::Cluster | Scope::Local(_) => None,
+            };
+            let used = match &said.hints {
+                Some(HintOutcome::Used(kind)) => Some(*kind),
+                Some(HintOutcome::Ignored(_)) | None => None,
+            };
+            prop_assert_eq!(used, by_hints.map(|(kind, _)| kind), "{} on {}", said.scope, node.name);
+            for endpoint in said.used() {
+                let meant = match &endpoint.verdict {
+                    Verdict::In(In::Meant { kind, name }) => Some((*kind, name)),
+                    _ => None,
+                };
+                prop_assert_eq!(meant, by_hints);
+            }
+            Ok(())
+        })?;
+    }
+
+    /// S-22, S-43, S-49.
+    #[test]
+    fn what_is_said_about_the_policy_fits_the_list(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        each_group(&planner, |planned, port, said, node| {
+            let list = said.group.of(port).expect("it is explained");
+            let choice = list.choice(said.family);
+            let expected = match (list.policy, choice.scope, choice.outsiders) {
+                (Policy::Cluster, ..) => ListReason::Cluster,
+                (Policy::Local, ScopeKind::Local, _) => ListReason::Local,
+                (Policy::Local, _, Outsiders::Drop) => ListReason::LocalButNoneHere,
+                (Policy::Local, _, Outsiders::Allow) => ListReason::LocalButNoneAnywhere,
+            };
+            prop_assert_eq!(said.because, expected);
+            let own = said.endpoints.iter().filter(|e| e.node.as_ref() == Some(&node.name));
+            let used: Vec<_> = said.used().collect();
+            match said.because {
+                ListReason::Cluster => {}
+                ListReason::Local => prop_assert!(used.iter().all(|e| e.node.as_ref() == Some(&node.name))),
+                ListReason::LocalButNoneHere => {
+                    prop_assert!(!used.is_empty());
+                    // Whoever runs here may only be used if everybody may be.
+                    let here = planned.lists.keys().any(|key| {
+                        key.scope == Scope::Local(node.name.clone()) && key.family == said.family && *key.port == *port.name
+                    });
+                    prop_assert!(!here, "{:?}", own.collect::<Vec<_>>());
+                }
+                ListReason::LocalButNoneAnywhere => prop_assert!(used.is_empty()),
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_service_has_an_explanation_or_a_reason_why_it_is_not_ours(history in history()) {
+        let mut planner = Planner::default();
+        planner.apply(history);
+        let nowhere = planner.explain("nowhere", &ServiceId::new("ns", "a"));
+        prop_assert_eq!(nowhere, Err(Unknown::Node));
+        for node in planner.nodes().keys() {
+            let nobody = planner.explain(node, &ServiceId::new("ns", "nobody"));
+            prop_assert_eq!(nobody, Err(Unknown::Service));
+            for service in planner.model().services() {
+                let said: Explanation = planner.explain(node, &service.id).expect("both are there");
+                let planned = planner.services().contains_key(&service.id);
+                prop_assert_eq!(said.outcome.is_ok(), planned);
+            }
+        }
+    }
+}
