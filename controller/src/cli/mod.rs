@@ -2,6 +2,8 @@
 //!
 //! Touches: arguments, standard output and standard error. What a command does is elsewhere.
 
+mod explain;
+mod near;
 mod plan;
 mod run;
 
@@ -31,6 +33,11 @@ enum Command {
     /// Ends with 0 when everything was planned (warnings may have been printed), 1 when objects
     /// were left out and the rest was planned, 2 when there is no plan.
     Plan(plan::PlanArguments),
+    /// Tells why a client on a node is, or is not, served by some endpoint of a Service.
+    ///
+    /// Made from manifests, as `plan` is, and with the same exit codes: also 0 for a Service that is
+    /// not served, because that is the answer.
+    Explain(explain::ExplainArguments),
     /// Plans all nodes from manifests, follows their changes, and streams the plans to agents.
     Run(run::RunArguments),
 }
@@ -41,6 +48,9 @@ pub fn run() -> ExitCode {
         Ok(Arguments {
             command: Command::Plan(arguments),
         }) => plan::run(&arguments),
+        Ok(Arguments {
+            command: Command::Explain(arguments),
+        }) => explain::run(&arguments),
         Ok(Arguments {
             command: Command::Run(arguments),
         }) => run::run(arguments),

@@ -7,7 +7,7 @@ use portolan_planner::Planner;
 
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::manifests::{Found, Manifests, Problem, Severity, Source};
-use crate::output::{Format, plan_document, render};
+use crate::output::{Format, OutputError, plan_document, render};
 
 #[derive(Debug, Args)]
 pub(super) struct PlanArguments {
@@ -25,36 +25,60 @@ pub(super) struct PlanArguments {
 
 /// Prints the plan on standard output and everything else on standard error.
 pub(super) fn run(arguments: &PlanArguments) -> u8 {
-    let manifests = match Source::from(arguments.manifests.as_str()).read() {
+    let manifests = match read(&arguments.manifests) {
         Ok(manifests) => manifests,
-        Err(error) => return say(UNUSABLE, &format!("error: {error}")),
+        Err(code) => return code,
+    };
+    let planner = planner(&manifests);
+    let Some(document) = plan_document(&planner, &arguments.node) else {
+        return say(UNUSABLE, &unknown_node(&arguments.node, &manifests));
+    };
+    let colour = io::stdout().is_terminal();
+    match show(render(&document, arguments.output, colour), "the plan") {
+        Ok(()) => summary(&manifests),
+        Err(error) => say(INCOMPLETE, &error),
+    }
+}
+
+/// Reads manifests and tells what is wrong in them.
+///
+/// # Errors
+/// The exit code where nothing can be made of them.
+pub(super) fn read(from: &str) -> Result<Manifests, u8> {
+    let manifests = match Source::from(from).read() {
+        Ok(manifests) => manifests,
+        Err(error) => return Err(say(UNUSABLE, &format!("error: {error}"))),
     };
     for problem in &manifests.problems {
         say(OK, &spoken(problem));
     }
     if manifests.objects.is_empty() {
-        return say(
-            UNUSABLE,
-            "error: no object could be read, so there is no plan",
-        );
+        let message = "error: no object could be read, so there is no plan";
+        return Err(say(UNUSABLE, message));
     }
+    Ok(manifests)
+}
+
+/// Everything in the manifests, planned.
+pub(super) fn planner(manifests: &Manifests) -> Planner {
     let mut planner = Planner::default();
     planner.apply(manifests.objects.values().map(|found| found.present()));
-    let Some(document) = plan_document(&planner, &arguments.node) else {
-        return say(UNUSABLE, &unknown_node(&arguments.node, &manifests));
-    };
-    let colour = io::stdout().is_terminal();
-    match render(&document, arguments.output, colour) {
-        Ok(text) => match print(&text) {
-            // The reader has seen enough.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return say(INCOMPLETE, &format!("error: write the plan: {error}"));
-            }
-            _ => {}
-        },
-        Err(error) => return say(INCOMPLETE, &format!("error: {error}")),
+    planner
+}
+
+/// Prints an answer on standard output.
+///
+/// # Errors
+/// What to tell when it cannot be written.
+pub(super) fn show(rendered: Result<String, OutputError>, what: &str) -> Result<(), String> {
+    let text = rendered.map_err(|error| format!("error: {error}"))?;
+    match print(&text) {
+        // The reader has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("error: write {what}: {error}"))
+        }
+        _ => Ok(()),
     }
-    summary(&manifests)
 }
 
 fn spoken(problem: &Problem) -> String {
@@ -71,7 +95,8 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-fn summary(manifests: &Manifests) -> u8 {
+/// Tells what was left out; gives the exit code.
+pub(super) fn summary(manifests: &Manifests) -> u8 {
     let objects = manifests.count(Severity::LeftOut);
     let unreadable = manifests.count(Severity::Unreadable);
     if objects + unreadable == 0 {
@@ -94,7 +119,8 @@ fn summary(manifests: &Manifests) -> u8 {
 /// How many names are shown to somebody who may have mistyped one.
 const SHOWN: usize = 10;
 
-fn unknown_node(name: &str, manifests: &Manifests) -> String {
+/// The nodes that there are instead.
+pub(super) fn unknown_node(name: &str, manifests: &Manifests) -> String {
     let nodes = manifests
         .objects
         .values()
@@ -115,7 +141,7 @@ fn unknown_node(name: &str, manifests: &Manifests) -> String {
 }
 
 /// Tells on standard error; gives the exit code back.
-fn say(code: u8, text: &str) -> u8 {
+pub(super) fn say(code: u8, text: &str) -> u8 {
     // With standard error closed there is nobody to tell.
     drop(writeln!(io::stderr().lock(), "{text}"));
     code

@@ -1,14 +1,17 @@
-//! A node's plan for people and tools. Pure: values in, text out.
+//! A node's plan for people and tools, and why it is so. Pure: values in, text out.
 
+pub mod explain;
 mod table;
+mod text;
 
 use clap::ValueEnum;
 use portolan_plan::{EntryHash, NodePlan, PlanDocument};
 use portolan_planner::Planner;
 use portolan_proto::encode_entry;
+use serde::Serialize;
 use thiserror::Error;
 
-/// How a plan is written.
+/// How an answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
@@ -19,9 +22,9 @@ pub enum Format {
     Yaml,
 }
 
-/// The plan cannot be written.
+/// The answer cannot be written.
 #[derive(Debug, Error)]
-#[error("write the plan as {format}: {reason}")]
+#[error("write it as {format}: {reason}")]
 pub struct OutputError {
     format: &'static str,
     reason: String,
@@ -52,8 +55,17 @@ pub fn render(
     format: Format,
     colour: bool,
 ) -> Result<String, OutputError> {
+    written(document, format, || table::render(document, colour))
+}
+
+/// A document in words of its own, or in those of tools.
+fn written(
+    document: &impl Serialize,
+    format: Format,
+    table: impl FnOnce() -> String,
+) -> Result<String, OutputError> {
     match format {
-        Format::Table => Ok(table::render(document, colour)),
+        Format::Table => Ok(table()),
         Format::Json => serde_json::to_string_pretty(document)
             .map(|text| text + "\n")
             .map_err(|error| OutputError {

@@ -1,7 +1,7 @@
 //! A plan for a person: a block for each Service, a line for each frontend, at most 100 columns
 //! wide unless a name alone is wider.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use portolan_plan::{
@@ -9,8 +9,7 @@ use portolan_plan::{
     PlanDocument, Policy, PortDocument, ServiceDocument,
 };
 
-/// How wide a line may get.
-const WIDTH: usize = 100;
+use super::text::{Style, WIDTH, counted, joined, line, wrap};
 
 /// The plan as a table.
 pub(super) fn render(plan: &PlanDocument, colour: bool) -> String {
@@ -38,25 +37,6 @@ pub(super) fn render(plan: &PlanDocument, colour: bool) -> String {
         }
     }
     text
-}
-
-fn line(text: &mut String, content: &str) {
-    text.push_str(content.trim_end());
-    text.push('\n');
-}
-
-/// A paragraph, its first line less indented than the others.
-fn wrap(text: &mut String, paragraph: &str) {
-    let mut current = String::from(" ");
-    for word in paragraph.split_whitespace() {
-        if current.chars().count() + 1 + word.chars().count() > WIDTH && !current.trim().is_empty()
-        {
-            line(text, &current);
-            current = "   ".into();
-        }
-        current = current + " " + word;
-    }
-    line(text, &current);
 }
 
 fn header(plan: &PlanDocument, style: &Style) -> String {
@@ -102,21 +82,6 @@ fn header(plan: &PlanDocument, style: &Style) -> String {
         line(&mut text, &format!("  {name:<15} {value}"));
     }
     text
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-fn joined(values: &[impl Display]) -> String {
-    if values.is_empty() {
-        return "none".into();
-    }
-    values
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 fn service_flags(service: &ServiceDocument) -> String {
@@ -268,27 +233,4 @@ fn port_flags(port: &PortDocument, plan: &PlanDocument) -> Vec<String> {
         flags.push(format!("only from {}", joined(&port.source_ranges)));
     }
     flags
-}
-
-/// Colours, for terminals only.
-struct Style {
-    colour: bool,
-}
-
-impl Style {
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    }
-
-    fn bold(&self, text: &str) -> String {
-        self.paint("1", text)
-    }
-
-    fn yellow(&self, text: &str) -> String {
-        self.paint("33", text)
-    }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod explain;
 mod follow;
 mod plan;
 mod program;
