@@ -46,24 +46,24 @@ fn flip(bencher: Bencher<'_, '_>, services: usize, of: usize) {
         .bench_local_values(|event| apply(&mut planner, event));
 }
 
-/// One port, no hints.
+/// One port on its cluster IP, no hints.
 pub(crate) const PLAIN: usize = 1;
 /// Two ports, zone hints.
 pub(crate) const HINTED: usize = 12;
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_count = 1000)]
 fn endpoint_readiness_of_a_plain_service(bencher: Bencher<'_, '_>, services: usize) {
     flip(bencher, services, PLAIN);
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_count = 1000)]
 fn endpoint_readiness_of_two_ports_with_zone_hints(bencher: Bencher<'_, '_>, services: usize) {
     assert!(cluster::is_hinted(HINTED));
     flip(bencher, services, HINTED);
 }
 
 /// Each time it is another Service, whose memory the processor has not at hand.
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_count = 1000)]
 fn endpoint_readiness_of_another_service_each_time(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
     let mut round = Round::new(services);
@@ -103,7 +103,7 @@ impl Round {
 }
 
 /// An object that is as it was: a watch that begins again sends all of them.
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_count = 1000)]
 fn an_equal_slice_again(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
     assert_eq!(
@@ -130,7 +130,7 @@ fn a_node_joins(bencher: Bencher<'_, '_>, services: usize) {
 }
 
 /// All entries of its plan are found, none is made: they are shared with the other nodes.
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_count = 50)]
 fn all_entries_of_a_node_that_joined(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
     planner.apply([cluster::node(NODES, cluster::zone_of(NODES)).into()]);
@@ -139,7 +139,7 @@ fn all_entries_of_a_node_that_joined(bencher: Bencher<'_, '_>, services: usize) 
     bencher.bench_local(|| planner.entries_for(&node).count());
 }
 
-#[divan::bench(args = SIZES)]
+#[divan::bench(args = SIZES, sample_count = 1000)]
 fn the_zone_label_of_a_node(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
     let mut moves = Moves::default();

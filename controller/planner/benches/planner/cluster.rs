@@ -3,15 +3,14 @@
 //! Every object is made anew when it is asked for, as a watch makes it: its names are values of its
 //! own, so that nothing is equal only because it is the same memory.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use portolan_plan::{Policy, Protocol, ServiceId};
 use portolan_planner::Planner;
 use portolan_planner::model::{
-    AddressType, Endpoint, EndpointSlice, Event, Node, Service, ServiceCidr, ServicePort, SliceId,
-    SlicePort,
+    AddressType, Endpoint, EndpointSlice, Event, External, Node, Service, ServiceCidr, ServicePort,
+    SliceId, SlicePort,
 };
 
 /// Nodes of every cluster here.
@@ -32,7 +31,7 @@ pub(crate) fn events(services: usize) -> Vec<Event> {
     let nodes = (0..NODES).map(|number| node(number, zone_of(number)).into());
     let services = (0..services).flat_map(|number| {
         let slice = slice(number, &[]).into();
-        [service(number, Policy::Cluster).into(), slice]
+        [service(number).into(), slice]
     });
     std::iter::once(cidr.into())
         .chain(nodes)
@@ -59,6 +58,11 @@ pub(crate) fn is_hinted(service: usize) -> bool {
 /// A third of Services have two ports.
 fn ports_of(service: usize) -> usize {
     1 + usize::from(service.is_multiple_of(3))
+}
+
+/// A tenth of Services have an address of a balancer and node ports.
+fn is_external(service: usize) -> bool {
+    service % 10 == 5
 }
 
 fn names_of(service: usize) -> (Arc<str>, Arc<str>) {
@@ -101,28 +105,48 @@ pub(crate) fn node(number: usize, zone: &str) -> Node {
 }
 
 /// A Service with one cluster IP and one or two ports.
-pub(crate) fn service(number: usize, internal_policy: Policy) -> Service {
+pub(crate) fn service(number: usize) -> Service {
     let (namespace, name) = names_of(number);
     let ports = [("http", 80), ("metrics", 9_090)].map(|(name, port)| ServicePort {
         name: name.into(),
         protocol: Protocol::Tcp,
         port,
+        node_port: None,
     });
-    Service {
+    let service = Service {
         id: ServiceId::new(namespace, name),
         created: i64::try_from(number).ok(),
         cluster_ips: vec![address(10, (96 << 16) + 1 + number)],
+        no_cluster_ip: None,
         proxy_name: None,
         app: None,
         ports: ports.into_iter().take(ports_of(number)).collect(),
-        internal_policy,
+        internal_policy: Policy::Cluster,
         affinity_seconds: None,
         boot_critical: false,
         scheduler: None,
         drain_seconds: None,
-        not_planned: BTreeSet::new(),
+        external: None,
         ignored: Vec::new(),
+    };
+    if is_external(number) {
+        with_balancer(service, number)
+    } else {
+        service
     }
+}
+
+/// The same with an address of a balancer, and node ports.
+pub(crate) fn with_balancer(mut service: Service, number: usize) -> Service {
+    service.external = Some(Box::new(External {
+        balancer_ips: vec![address(100, number)],
+        ..External::default()
+    }));
+    for (index, port) in service.ports.iter_mut().enumerate() {
+        // Two for each of them, within the range that Kubernetes gives out.
+        port.node_port = u16::try_from(30_000 + number / 10 * 2 + index).ok();
+    }
+    service
 }
 
 /// The slice of an ordinary Service, some of whose endpoints are not ready.
@@ -136,7 +160,10 @@ pub(crate) fn slice(service: usize, unready: &[usize]) -> EndpointSlice {
     slice_of(service, 0, endpoints.collect())
 }
 
-/// The slices of a DaemonSet, with a pod on every node, that Service `0` stands for.
+/// The Service that stands for a DaemonSet; it has one port.
+pub(crate) const DAEMON_SET: usize = 1;
+
+/// The slices of a DaemonSet with a pod on every node.
 pub(crate) fn daemon_set() -> Vec<EndpointSlice> {
     (0..NODES / SLICE)
         .map(|place| daemon_slice(place, None))
@@ -151,7 +178,7 @@ pub(crate) fn daemon_slice(place: usize, unready: Option<usize>) -> EndpointSlic
         endpoint.ready = Some(number) != unready;
         endpoint
     });
-    slice_of(0, place, endpoints.collect())
+    slice_of(DAEMON_SET, place, endpoints.collect())
 }
 
 fn endpoint(number: usize, host: usize, hinted: bool) -> Endpoint {

@@ -13,7 +13,7 @@
 
 mod changes;
 mod cluster;
-mod local;
+mod local_policy;
 mod ratios;
 mod scratch;
 

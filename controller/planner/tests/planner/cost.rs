@@ -282,3 +282,25 @@ fn one_endpoint_changes_the_lists_that_hold_it() {
             .all(|(a, b)| Arc::ptr_eq(a, b))
     );
 }
+
+/// Both claim it at first, so each is planned when the other changes (S-14); later only one does.
+#[test]
+fn a_service_that_gave_up_an_address_is_not_planned_again_for_it() {
+    let at = |number: usize, address: &str| -> Event {
+        let service = GivenService {
+            id: format!("ns/s{number}"),
+            ips: vec![address.parse().unwrap()],
+            ports: vec!["80/TCP".into()],
+            ..Default::default()
+        };
+        service.build().into()
+    };
+    let mut planner = Planner::default();
+    planner.apply([at(1, "10.96.0.1"), at(2, "10.96.0.1")]);
+    let moved = planner.apply([at(1, "10.96.0.9")]);
+    assert_eq!((moved.planned, moved.services.len()), (2, 2));
+    let changed = planner.apply([Event::Service(ObjectChange::Remove(
+        planned(&planner, "s2").id.clone(),
+    ))]);
+    assert_eq!((changed.planned, changed.services.len()), (1, 1));
+}

@@ -11,3 +11,4 @@ mod histories;
 mod laws;
 mod places;
 mod reference;
+mod touched;

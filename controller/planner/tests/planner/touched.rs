@@ -1,0 +1,60 @@
+//! Whom a change of somebody else's object concerns: planned after the change as from scratch.
+//!
+//! The laws ask the same of random histories, where some changes meet what they concern too rarely.
+
+use crate::build::Cluster;
+use portolan_planner::Planner;
+
+/// `after` holds all objects of `before`, changed or not, and perhaps more.
+fn follows(before: &str, after: &str) {
+    let events = |text: &str| {
+        let cluster: Cluster = serde_saphyr::from_str(text).expect("a cluster");
+        cluster.events()
+    };
+    let mut planner = Planner::default();
+    planner.apply(events(before));
+    let old = planner.services().clone();
+    planner.apply(events(after));
+    let mut fresh = Planner::default();
+    fresh.apply(events(after));
+    assert_ne!(
+        &old,
+        fresh.services(),
+        "the change makes no difference at all"
+    );
+    assert_eq!(planner.services(), fresh.services());
+}
+
+#[test]
+fn the_name_in_the_settings_decides_about_services_that_are_there_already() {
+    // S-2.
+    let services = "services:
+    - {id: shop/mine, ips: [10.96.0.1], ports: [80/TCP], proxy_name: portolan}
+    - {id: shop/plain, ips: [10.96.0.2], ports: [80/TCP]}";
+    let named = format!("settings: {{service_proxy_name: portolan}}\n{services}");
+    follows(services, &named);
+    follows(&named, services);
+}
+
+#[test]
+fn ranges_in_the_settings_decide_about_external_ips_that_are_there_already() {
+    // S-16.
+    let service = "services:
+    - {id: shop/web, ips: [10.96.0.1], ports: [80/TCP], external: {ips: [203.0.113.1]}}";
+    let limited = format!("settings: {{allowed: [192.0.2.0/24]}}\n{service}");
+    follows(service, &limited);
+    follows(&limited, service);
+}
+
+#[test]
+fn a_node_port_comes_before_an_external_ip_that_was_there_already() {
+    // S-25, S-31.
+    let external = "nodes: [{name: a, addresses: [192.168.1.1]}]
+services:
+    - {id: shop/web, ips: [10.96.0.1], ports: [30080/TCP], external: {ips: [192.168.1.1]}}
+    - {id: shop/other, ips: [10.96.0.2], ports: [80/TCP]";
+    let without = format!("{external}}}");
+    let with = format!("{external}, node_ports: {{\"\": 30080}}}}");
+    follows(&without, &with);
+    follows(&with, &without);
+}
