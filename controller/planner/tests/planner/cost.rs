@@ -196,10 +196,7 @@ fn what_comes_and_goes_between_two_plans_is_nothing() {
     let before = planner.services().clone();
     let new = service(MANY + 1, GivenPolicy::Cluster);
     let id = ServiceId::new("ns", format!("s{}", MANY + 1));
-    let update = planner.apply([
-        new.clone(),
-        Event::Service(ObjectChange::Remove(id.clone())),
-    ]);
+    let update = planner.apply([new.clone(), Event::Service(ObjectChange::Remove(id))]);
     assert!(update.is_empty());
     assert_eq!(*planner.services(), before);
     let update = planner.apply([new.clone(), new]);

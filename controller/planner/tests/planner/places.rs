@@ -19,7 +19,7 @@ type Answer = (ServiceId, usize, Frontend);
 fn is_ours(service: &Service, proxy_name: &str) -> bool {
     let labelled = service.proxy_name.as_deref().unwrap_or_default();
     let is_labelled = service.proxy_name.is_some();
-    let ours = is_labelled == !proxy_name.is_empty() && labelled == proxy_name;
+    let ours = is_labelled != proxy_name.is_empty() && labelled == proxy_name;
     ours && !service.cluster_ips.is_empty()
 }
 
