@@ -96,7 +96,7 @@ impl<'a> Rivals<'a> {
             has_port && holds(self.model, self.settings, rival, address)
         });
         // On a node's own address its node ports come first: they are on all of its addresses.
-        let winner = winner.or_else(|| node.and_then(|_| self.node_port_of_another(number)));
+        let winner = winner.or_else(|| node.and_then(|_| self.elder_at_node_port(number)));
         if let Some(winner) = winner {
             found
                 .reasons
@@ -119,13 +119,7 @@ impl<'a> Rivals<'a> {
     }
 
     fn settle_node_port(&self, number: u16, found: &mut Frontends) {
-        match elder_at_node_port(
-            self.model,
-            self.settings,
-            self.service,
-            self.port.protocol,
-            number,
-        ) {
+        match self.elder_at_node_port(number) {
             None => found.everywhere.push(Frontend {
                 kind: FrontendKind::NodePort,
                 address: None,
@@ -138,13 +132,10 @@ impl<'a> Rivals<'a> {
         }
     }
 
-    fn node_port_of_another(&self, number: u16) -> Option<&'a Service> {
-        let claims = self.model.claims(Claim::NodePort(number));
-        claims.map(AsRef::as_ref).find(|rival| {
-            rival.id != self.service.id
-                && is_proxied(rival, &self.settings.service_proxy_name)
-                && has_node_port(rival, self.port.protocol, number)
-        })
+    /// The Service that has a port of the nodes instead; not one that lost it itself.
+    fn elder_at_node_port(&self, number: u16) -> Option<&'a Service> {
+        let (model, settings) = (self.model, self.settings);
+        elder_at_node_port(model, settings, self.service, self.port.protocol, number)
     }
 
     /// The Service that has this place instead.
