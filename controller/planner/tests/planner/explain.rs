@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::build::Cluster;
 use crate::histories::history;
 use portolan_plan::{
     Family, HeadPort, ListKey, NodeEntry, Outsiders, Policy, Scope, ScopeKind, ServiceId,
@@ -254,4 +255,104 @@ proptest! {
             }
         }
     }
+}
+
+/// Where each endpoint of the first port stands in the list of a group on a node, in order.
+fn verdicts(planner: &Planner, node: &str, service: &str) -> Vec<String> {
+    let id = ServiceId::new("shop", service);
+    let served = planner.explain(node, &id).unwrap().outcome.unwrap();
+    let group = &served.ports[0].groups[0];
+    let said = group.endpoints.iter().map(|e| match &e.verdict {
+        Verdict::In(why) => format!("{} in: {why}", e.address),
+        Verdict::Out(why) => format!("{} out: {why}", e.address),
+    });
+    said.collect()
+}
+
+/// A Service for each way of choosing endpoints.
+const REASONS: &str = r#"
+services:
+- {id: shop/local, ips: [10.96.0.1], ports: [80/TCP], internal: Local}
+- {id: shop/zoned, ips: [10.96.0.2], ports: [80/TCP]}
+- {id: shop/noded, ips: [10.96.0.3], ports: [80/TCP]}
+- {id: shop/ending, ips: [10.96.0.4], ports: [80/TCP]}
+slices:
+- id: shop/local-1
+  service: local
+  ports: [80/TCP]
+  endpoints:
+  - {address: 10.0.0.1, node: n1, ready: false, terminating: true}
+  - {address: 10.0.0.2, node: n1, ready: false}
+  - {address: 10.0.0.3, node: n2}
+  - {address: 10.0.0.4}
+- id: shop/zoned-1
+  service: zoned
+  ports: [80/TCP]
+  endpoints:
+  - {address: 10.0.0.1, node: n1, for_zones: [z1]}
+  - {address: 10.0.0.2, node: n2, for_zones: [z2, z3]}
+  - {address: 10.0.0.3, node: n1, ready: false, for_zones: [z1]}
+- id: shop/noded-1
+  service: noded
+  ports: [80/TCP]
+  endpoints:
+  - {address: 10.0.0.1, node: n1, for_nodes: [n1]}
+  - {address: 10.0.0.2, node: n2, for_nodes: [n2]}
+- id: shop/ending-1
+  service: ending
+  ports: [80/TCP]
+  endpoints:
+  - {address: 10.0.0.1, node: n1, ready: false, terminating: true}
+  - {address: 10.0.0.2, node: n1, ready: false, serving: false, terminating: true}
+nodes:
+- {name: n1, zone: z1}
+- {name: n2}
+"#;
+
+/// S-42 to S-44, S-58, S-59: each reason in its case.
+#[test]
+fn every_reason_has_its_case() {
+    let cluster: Cluster = serde_saphyr::from_str(REASONS).unwrap();
+    let mut planner = Planner::default();
+    planner.apply(cluster.events());
+    let cases = [
+        (
+            "local",
+            // That another node has a ready one does not matter here.
+            [
+                "10.0.0.1 in: ending, but none on this node is ready and it still answers",
+                "10.0.0.2 out: not ready",
+                "10.0.0.3 out: runs on node n2; policy Local",
+                "10.0.0.4 out: has no nodeName, so it is local to no node; policy Local",
+            ]
+            .as_slice(),
+        ),
+        (
+            "zoned",
+            &[
+                "10.0.0.1 in: ready, meant for zone z1",
+                "10.0.0.2 out: meant for zones z2, z3",
+                "10.0.0.3 out: not ready",
+            ],
+        ),
+        (
+            "noded",
+            &[
+                "10.0.0.1 in: ready, meant for node n1",
+                "10.0.0.2 out: meant for node n2",
+            ],
+        ),
+        (
+            "ending",
+            &[
+                "10.0.0.1 in: ending, but none is ready and it still answers",
+                "10.0.0.2 out: ending, and answers no more",
+            ],
+        ),
+    ];
+    for (service, expected) in cases {
+        assert_eq!(verdicts(&planner, "n1", service), expected, "{service}");
+    }
+    let elsewhere = verdicts(&planner, "n2", "local");
+    assert_eq!(elsewhere[2], "10.0.0.3 in: ready");
 }
