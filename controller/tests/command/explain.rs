@@ -134,6 +134,15 @@ fn every_kind_of_client() {
     assert_snapshot!(text);
 }
 
+/// S-7.
+#[test]
+fn a_client_of_a_family_that_the_service_lacks_finds_nothing() {
+    let said = explain_from("node-a", "shop/search", "fd00:10:244:1::7");
+    let nothing = "this client    nothing: it is IPv6, and the port has no IPv6 address";
+    assert!(output(&said).contains(nothing), "{said}");
+    assert!(!output(&said).contains("IPv4 ClusterIP:"), "{said}");
+}
+
 /// S-74.
 #[test]
 fn a_pod_that_reaches_itself_is_masqueraded() {

@@ -141,6 +141,13 @@ fn port_lines(
         let kept = format!("a client keeps its endpoint for {seconds} s after its last connection");
         row(text, "affinity", &kept);
     }
+    let client = document.from.as_ref().and_then(|from| from.address);
+    if let (Some(address), true, false) = (client, port.lists.is_empty(), port.frontends.is_empty())
+    {
+        let family = Family::of(address);
+        let nothing = format!("nothing: it is {family}, and the port has no {family} address");
+        row(text, "this client", &style.yellow(&nothing));
+    }
     for (index, list) in port.lists.iter().enumerate() {
         let earlier = port.lists[..index].iter();
         let same = earlier
