@@ -19,7 +19,7 @@ fn plans(planner: &Planner) -> Plans {
 }
 
 /// Every object of the model as one event of being there.
-fn present(planner: &Planner) -> Vec<Event> {
+pub(crate) fn present(planner: &Planner) -> Vec<Event> {
     let model = planner.model();
     let config = ProxyConfig {
         name: ProxyConfig::DEFAULT.into(),

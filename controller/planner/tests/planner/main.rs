@@ -5,6 +5,7 @@
 mod build;
 mod cases;
 mod clients;
+mod compare;
 mod cost;
 mod explain;
 mod histories;

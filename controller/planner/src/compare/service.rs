@@ -1,0 +1,252 @@
+//! What differs of one Service.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan_plan::{Family, NodeEntry};
+
+use super::ends::{EndpointChange, PortFrontend, PortName, View, endpoints, frontends};
+use super::extent::Extent;
+use super::node_set::NodeSet;
+use super::roster::Roster;
+use super::served::{ServedChange, Shift};
+use super::sides::{Sides, are_alike, depends_on_zone};
+use super::terms::{TermChange, terms};
+use super::{Presence, Was};
+use crate::{HintState, PlannedService};
+
+/// What differs of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceDifference {
+    /// Whether it is new, gone or changed.
+    pub presence: Presence,
+    /// Whether endpoints served somebody, and none serve anybody any more.
+    pub left: Option<Left>,
+    /// Whether topology hints are in force for it, before or after.
+    pub hinted: bool,
+    /// The nodes on which it differs, of those that are there both times.
+    pub nodes: Extent,
+    /// Frontends that come, in order.
+    pub frontends_added: Vec<PortFrontend>,
+    /// Frontends that go, in order.
+    pub frontends_removed: Vec<PortFrontend>,
+    /// Endpoints that come and go, by port and family.
+    pub endpoints: Vec<EndpointChange>,
+    /// Terms that differ, the Service's own first.
+    pub terms: Vec<TermChange>,
+    /// What serves nodes, where that differs; nodes that fare alike are told together.
+    pub served: Vec<ServedChange>,
+    /// The nodes where something served a port and family, and nothing does any more: a refusal that
+    /// was not there before. Under policy Local these may be some nodes of many.
+    pub emptied: Extent,
+    /// The nodes whose own endpoints differ, ready or not, or what balancers hear of them.
+    pub own: Extent,
+}
+
+/// Where nobody is left to answer, though somebody was. A node without endpoints of its own under
+/// policy Local is no such place, as long as some node has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// No endpoint serves the Service any more.
+    WithNothing,
+    /// These ports have none any more, in these families.
+    InPart(BTreeSet<(PortName, Family)>),
+}
+
+/// Compares the plans of a Service; `None` when nobody would notice. `one_node` shows it as the only
+/// node of the roster sees it.
+pub(super) fn compare(
+    roster: &Roster<'_>,
+    planned: &Was<Option<&PlannedService>>,
+    one_node: bool,
+    compared: &mut usize,
+) -> Option<(ServiceDifference, NodeSet)> {
+    let node = roster.only().filter(|_| one_node);
+    if one_node && node.is_none() {
+        return None;
+    }
+    let (presence, found) = match (planned.before, planned.after) {
+        (None, None) => return None,
+        (None, Some(_)) => (Presence::New, Found::everywhere(roster)),
+        (Some(_), None) => (Presence::Gone, Found::everywhere(roster)),
+        (Some(before), Some(after)) => {
+            let found = Found::between(roster, before, after, compared)?;
+            (Presence::Changed, found)
+        }
+    };
+    let before = view(planned.before, node.map(|node| node.before));
+    let after = view(planned.after, node.map(|node| node.after));
+    let (frontends_added, frontends_removed) = frontends(&before, &after);
+    let both = planned.before.zip(planned.after);
+    let difference = ServiceDifference {
+        presence,
+        left: both.and_then(|(before, after)| left(before, after)),
+        hinted: planned
+            .before
+            .into_iter()
+            .chain(planned.after)
+            .any(is_hinted),
+        nodes: roster.extent(&found.nodes),
+        frontends_added,
+        frontends_removed,
+        endpoints: endpoints(&before, &after),
+        terms: both.map_or_else(Vec::new, |(old, new)| terms((old, &before), (new, &after))),
+        served: found.served(roster),
+        emptied: roster.extent(&found.emptied),
+        own: roster.extent(&found.own),
+    };
+    let noticed = if one_node {
+        !difference.nodes.is_empty()
+    } else {
+        presence != Presence::Changed || difference.says_something()
+    };
+    noticed.then_some((difference, found.nodes))
+}
+
+impl ServiceDifference {
+    /// Not if it is only about nodes that are gone, or never were.
+    fn says_something(&self) -> bool {
+        !self.nodes.is_empty()
+            || self.left.is_some()
+            || !self.frontends_added.is_empty()
+            || !self.frontends_removed.is_empty()
+            || !self.endpoints.is_empty()
+            || !self.terms.is_empty()
+    }
+}
+
+fn view<'a>(planned: Option<&'a PlannedService>, node: Option<&NodeEntry>) -> View<'a> {
+    match (planned, node) {
+        (None, _) => View::default(),
+        (Some(planned), None) => View::whole(planned),
+        (Some(planned), Some(node)) => View::of_node(planned, node),
+    }
+}
+
+fn is_hinted(planned: &PlannedService) -> bool {
+    let in_force = |state: &HintState| *state == HintState::InForce;
+    let mut hints = planned.hints.iter();
+    hints.any(|hints| in_force(&hints.nodes) || in_force(&hints.zones))
+}
+
+/// Where nobody is left, of the ports and families that still answer.
+fn left(before: &PlannedService, after: &PlannedService) -> Option<Left> {
+    let (had, has) = (served(before), served(after));
+    let heads = after.heads.iter();
+    let ports = heads.flat_map(|head| &head.ports);
+    let mut lost = BTreeSet::new();
+    for port in ports {
+        for family in Family::BOTH.into_iter().filter(|f| port.has_family(*f)) {
+            let place = (&*port.name, family);
+            if had.contains(&place) && !has.contains(&place) {
+                let (name, protocol) = (port.name.clone(), port.protocol);
+                lost.insert((PortName { name, protocol }, family));
+            }
+        }
+    }
+    match (lost.is_empty(), has.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some(Left::WithNothing),
+        (false, false) => Some(Left::InPart(lost)),
+    }
+}
+
+/// The ports and families that some endpoint serves somewhere.
+fn served(planned: &PlannedService) -> BTreeSet<(&str, Family)> {
+    let lists = planned.lists.iter().filter(|(_, list)| !list.is_empty());
+    lists.map(|(key, _)| (&*key.port, key.family)).collect()
+}
+
+/// On which nodes what differs.
+struct Found {
+    nodes: NodeSet,
+    own: NodeSet,
+    emptied: NodeSet,
+    shifts: BTreeMap<Shift, NodeSet>,
+}
+
+impl Found {
+    fn everywhere(roster: &Roster<'_>) -> Self {
+        Self {
+            nodes: roster.everybody(),
+            own: roster.nobody(),
+            emptied: roster.nobody(),
+            shifts: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at one node of each group, and at each that a plan names. `None` when nothing can
+    /// differ.
+    fn between(
+        roster: &Roster<'_>,
+        before: &PlannedService,
+        after: &PlannedService,
+        compared: &mut usize,
+    ) -> Option<Self> {
+        // Equal plans say other things to nodes that are in another zone now, and to nobody else.
+        let only_moved = are_alike(before, after);
+        if only_moved && !(roster.has_moved() && depends_on_zone(before)) {
+            return None;
+        }
+        let sides = Sides::new(before, after);
+        let named = sides.named(roster);
+        let mut found = Self {
+            nodes: roster.nobody(),
+            own: roster.nobody(),
+            emptied: roster.nobody(),
+            shifts: BTreeMap::new(),
+        };
+        let groups = roster.groups().iter();
+        for group in groups.filter(|group| group.moved || !only_moved) {
+            let alike = group.nodes.without(&named);
+            if let Some(place) = alike.iter().next() {
+                *compared += 1;
+                found.look(roster, &sides, place, |set| set.add(&alike));
+            }
+            for place in group.nodes.within(&named).iter() {
+                *compared += 1;
+                found.look(roster, &sides, place, |set| set.insert(place));
+            }
+        }
+        Some(found)
+    }
+
+    /// Looks at one node; what is so for it is noted by `mark`.
+    fn look(
+        &mut self,
+        roster: &Roster<'_>,
+        sides: &Sides<'_>,
+        place: usize,
+        mark: impl Fn(&mut NodeSet),
+    ) {
+        let node = roster.node(place);
+        if !sides.differ_on(node) {
+            return;
+        }
+        mark(&mut self.nodes);
+        if sides.own_differ_on(node) {
+            mark(&mut self.own);
+        }
+        for shift in sides.shifts_on(node) {
+            let (.., before, after) = &shift;
+            if before.endpoints > 0 && after.endpoints == 0 {
+                mark(&mut self.emptied);
+            }
+            mark(self.shifts.entry(shift).or_insert_with(|| roster.nobody()));
+        }
+    }
+
+    fn served(&self, roster: &Roster<'_>) -> Vec<ServedChange> {
+        let shifts = self.shifts.iter();
+        let told = shifts.map(
+            |((port, family, clients, before, after), nodes)| ServedChange {
+                port: port.clone(),
+                family: *family,
+                clients: *clients,
+                before: before.clone(),
+                after: after.clone(),
+                nodes: roster.extent(nodes),
+            },
+        );
+        told.collect()
+    }
+}

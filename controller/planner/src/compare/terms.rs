@@ -1,0 +1,146 @@
+//! On which terms a Service is served: policies, affinity, scheduler and the like.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use portolan_plan::{Head, HeadPort};
+
+use super::ends::{PortName, View};
+use crate::PlannedService;
+
+/// Something that a Service says about how it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Term {
+    /// Whether it is programmed first at start.
+    BootCritical,
+    /// How long removed backends keep their connections, in seconds.
+    DrainSeconds,
+    /// Its scheduler.
+    Scheduler,
+    /// The port on which nodes tell balancers whether they have endpoints.
+    HealthPort,
+    /// Client affinity, in seconds.
+    AffinitySeconds,
+    /// Who may connect to addresses of balancers.
+    SourceRanges,
+    /// The policy for cluster IPs.
+    InternalPolicy,
+    /// The policy for all other frontends.
+    ExternalPolicy,
+}
+
+impl Term {
+    /// Its name, as the plan's document spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BootCritical => "bootCritical",
+            Self::DrainSeconds => "drainSeconds",
+            Self::Scheduler => "scheduler",
+            Self::HealthPort => "healthPort",
+            Self::AffinitySeconds => "affinitySeconds",
+            Self::SourceRanges => "sourceRanges",
+            Self::InternalPolicy => "internalPolicy",
+            Self::ExternalPolicy => "externalPolicy",
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A term that differs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TermChange {
+    /// The port that it is about; `None` for the whole Service.
+    pub port: Option<PortName>,
+    /// Which term.
+    pub term: Term,
+    /// What it was, as Kubernetes spells it; `None` where nothing was said.
+    pub before: Option<String>,
+    /// What it is.
+    pub after: Option<String>,
+}
+
+type Terms = BTreeMap<(Option<PortName>, Term), String>;
+
+/// The terms that differ; those of ports only for ports that are there both times.
+pub(super) fn terms(
+    (before, before_view): (&PlannedService, &View<'_>),
+    (after, after_view): (&PlannedService, &View<'_>),
+) -> Vec<TermChange> {
+    let (Some(old), Some(new)) = (before_view.head(), after_view.head()) else {
+        return Vec::new();
+    };
+    let stays = |port: &Option<PortName>| {
+        let is_in = |head: &Head| head.ports.iter().any(|p| port.as_ref() == Some(&name(p)));
+        port.is_none() || (is_in(old) && is_in(new))
+    };
+    let (mut old, mut new) = (of(before, before_view, old), of(after, after_view, new));
+    let mut changes = Vec::new();
+    let keys: Vec<_> = old.keys().chain(new.keys()).cloned().collect();
+    for key in keys.into_iter().filter(|(port, _)| stays(port)) {
+        let (before, after) = (old.remove(&key), new.remove(&key));
+        if before != after {
+            let (port, term) = key;
+            changes.push(TermChange {
+                port,
+                term,
+                before,
+                after,
+            });
+        }
+    }
+    changes.sort_unstable();
+    changes
+}
+
+fn name(port: &HeadPort) -> PortName {
+    PortName {
+        name: port.name.clone(),
+        protocol: port.protocol,
+    }
+}
+
+fn of(planned: &PlannedService, view: &View<'_>, head: &Head) -> Terms {
+    let mut terms = Terms::new();
+    let mut say = |port: Option<&HeadPort>, term, value: Option<String>| {
+        if let Some(value) = value {
+            terms.insert((port.map(name), term), value);
+        }
+    };
+    let mut locals = planned.locals.values().chain(&planned.elsewhere);
+    let health = locals.find_map(|local| local.health);
+    let drain = head.drain_seconds;
+    let scheduler = head.scheduler.as_ref();
+    say(
+        None,
+        Term::BootCritical,
+        Some(head.boot_critical.to_string()),
+    );
+    say(None, Term::DrainSeconds, drain.map(|s| s.to_string()));
+    say(None, Term::Scheduler, scheduler.map(ToString::to_string));
+    say(None, Term::HealthPort, health.map(|h| h.port.to_string()));
+    for port in &head.ports {
+        let affinity = port.affinity_seconds;
+        let ranges: Vec<_> = port.source_ranges.iter().map(ToString::to_string).collect();
+        let ranges = (!ranges.is_empty()).then(|| ranges.join(", "));
+        let external = view.external(&port.name);
+        let policy = |list: &portolan_plan::ListUse| format!("{:?}", list.policy);
+        say(
+            Some(port),
+            Term::AffinitySeconds,
+            affinity.map(|s| s.to_string()),
+        );
+        say(Some(port), Term::SourceRanges, ranges);
+        say(
+            Some(port),
+            Term::InternalPolicy,
+            Some(policy(&port.internal)),
+        );
+        say(Some(port), Term::ExternalPolicy, external.map(policy));
+    }
+    terms
+}

@@ -1,0 +1,383 @@
+//! What differs between two clusters: laws beside the naive way, which compares all entries of every
+//! Service on every node, and what it costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portolan_plan::{Entry, EntryKey, Family, ServiceId};
+use portolan_planner::Planner;
+use portolan_planner::compare::{
+    Clients, Difference, Left, Lost, Plans, Presence, ServedBy, ServiceDifference,
+};
+use portolan_planner::model::{Event, ObjectChange};
+use proptest::prelude::*;
+
+use crate::build::{GivenEndpoint, GivenNode, GivenPolicy, GivenService, GivenSlice};
+use crate::histories::{NODES, event, history};
+use crate::laws::present;
+
+fn planner(events: impl IntoIterator<Item = Event>) -> Planner {
+    let mut planner = Planner::default();
+    planner.apply(events);
+    planner
+}
+
+type Entries = BTreeMap<ServiceId, BTreeMap<EntryKey, Entry>>;
+
+fn entries(planner: &Planner, node: &Arc<str>) -> Entries {
+    let mut entries = Entries::new();
+    for (key, entry) in planner.entries_for(&planner.nodes()[node]) {
+        if let Some(service) = key.service() {
+            let of_service = entries.entry(service.clone()).or_default();
+            of_service.insert(key, entry);
+        }
+    }
+    entries
+}
+
+/// On which nodes each Service differs.
+fn naive(before: &Planner, after: &Planner) -> BTreeMap<ServiceId, BTreeSet<Arc<str>>> {
+    let mut found: BTreeMap<ServiceId, BTreeSet<Arc<str>>> = BTreeMap::new();
+    let both = before.nodes().keys();
+    for node in both.filter(|node| after.nodes().contains_key(*node)) {
+        let (old, new) = (entries(before, node), entries(after, node));
+        for id in old.keys().chain(new.keys()) {
+            if old.get(id) != new.get(id) {
+                found.entry(id.clone()).or_default().insert(node.clone());
+            }
+        }
+    }
+    found
+}
+
+fn whole(before: &Planner, after: &Planner) -> Difference {
+    Difference::between(&before.into(), &after.into())
+}
+
+fn names(difference: &ServiceDifference) -> BTreeSet<Arc<str>> {
+    difference.nodes.names.iter().cloned().collect()
+}
+
+proptest! {
+    #[test]
+    fn services_differ_on_the_nodes_whose_entries_differ(one in history(), other in history()) {
+        let (before, after) = (planner(one), planner(other));
+        let naive = naive(&before, &after);
+        let found = whole(&before, &after);
+        let mut everywhere = BTreeSet::new();
+        for (id, nodes) in &naive {
+            let difference = found.services.get(id);
+            prop_assert!(difference.is_some(), "{id} differs on {nodes:?}");
+            prop_assert_eq!(&names(difference.unwrap()), nodes, "{}", id);
+            prop_assert_eq!(difference.unwrap().nodes.count, nodes.len(), "{}", id);
+            everywhere.extend(nodes.iter().cloned());
+        }
+        for (id, difference) in &found.services {
+            prop_assert!(naive.contains_key(id) || difference.nodes.is_empty(), "{}", id);
+        }
+        prop_assert_eq!(found.differing.count, everywhere.len());
+    }
+
+    #[test]
+    fn one_more_event_differs_on_the_nodes_whose_entries_differ(history in history(), last in event()) {
+        let before = planner(history.clone());
+        let mut after = planner(history);
+        after.apply([last]);
+        let found = whole(&before, &after);
+        let nodes: BTreeMap<_, _> = found.services.iter()
+            .map(|(id, difference)| (id.clone(), names(difference)))
+            .filter(|(_, nodes)| !nodes.is_empty())
+            .collect();
+        prop_assert_eq!(nodes, naive(&before, &after));
+    }
+
+    #[test]
+    fn equal_clusters_differ_in_nothing_and_nothing_is_compared(history in history()) {
+        let one = planner(history);
+        let other = planner(present(&one));
+        let found = whole(&one, &other);
+        prop_assert!(found.is_empty(), "{found:?}");
+        prop_assert_eq!((found.differing.count, found.compared), (0, 0));
+    }
+
+    #[test]
+    fn a_planner_that_goes_on_differs_as_two_planners_do(one in history(), other in history()) {
+        let mut going_on = planner(one.clone());
+        let before = Plans::from(&going_on);
+        going_on.apply(other.clone());
+        let fresh = planner(one.into_iter().chain(other));
+        let expected = Difference::between(&before, &Plans::from(&fresh));
+        prop_assert_eq!(Difference::between(&before, &Plans::from(&going_on)), expected);
+    }
+
+    #[test]
+    fn one_node_differs_in_the_services_whose_entries_there_differ(
+        one in history(), other in history(), node in proptest::sample::select(&NODES[..]),
+    ) {
+        let (before, after) = (planner(one), planner(other));
+        let found = Difference::on_node(node, &(&before).into(), &(&after).into());
+        let naive = naive(&before, &after);
+        let naive = naive.iter().filter(|(_, nodes)| nodes.contains(node)).map(|(id, _)| id);
+        prop_assert!(found.services.keys().eq(naive));
+        let entry = |planner: &Planner| planner.node(node).cloned();
+        prop_assert_eq!(found.nodes.is_empty(), entry(&before) == entry(&after));
+    }
+
+    #[test]
+    fn a_service_is_left_with_nothing_when_the_last_node_loses_the_last_endpoint(
+        one in history(), other in history(),
+    ) {
+        let (before, after) = (planner(one), planner(other));
+        let found = whole(&before, &after);
+        let serves = |planner: &Planner, id: &ServiceId| {
+            let planned = &planner.services()[id];
+            planned.lists.values().any(|list| !list.is_empty())
+        };
+        for (id, difference) in &found.services {
+            if difference.presence != Presence::Changed {
+                prop_assert_eq!(&difference.left, &None);
+                continue;
+            }
+            let (had, has) = (serves(&before, id), serves(&after, id));
+            match difference.left {
+                Some(Left::WithNothing) => prop_assert!(had && !has, "{}", id),
+                Some(Left::InPart(_)) => prop_assert!(had && has, "{}", id),
+                None => {}
+            }
+        }
+    }
+
+    #[test]
+    fn what_serves_a_node_is_told_once_and_only_where_the_service_differs(
+        one in history(), other in history(),
+    ) {
+        for (id, difference) in whole(&planner(one), &planner(other)).services {
+            let nodes = names(&difference);
+            let mut told = BTreeSet::new();
+            for change in &difference.served {
+                prop_assert!(!change.nodes.is_empty());
+                for node in &change.nodes.names {
+                    prop_assert!(nodes.contains(node), "{} on {}", id, node);
+                    let clients = match change.clients {
+                        Clients::All => vec![Clients::Internal, Clients::External],
+                        one => vec![one],
+                    };
+                    for clients in clients {
+                        let place = (change.port.clone(), change.family, clients, node.clone());
+                        prop_assert!(told.insert(place), "{} on {} twice", id, node);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_loss_leaves_the_cluster_without_the_lost_nodes_and_their_endpoints(
+        history in history(), node in proptest::sample::select(&NODES[..]),
+    ) {
+        let mut planner = planner(history);
+        let lost = Lost { nodes: BTreeSet::from([node.into()]), ..Lost::default() };
+        let rest: Vec<_> = present(&planner).into_iter().filter_map(|event| match event {
+            Event::Node(ObjectChange::Upsert(object)) if &*object.name == node => None,
+            Event::EndpointSlice(ObjectChange::Upsert(mut slice)) => {
+                slice.endpoints.retain(|endpoint| endpoint.node.as_deref() != Some(node));
+                Some(slice.into())
+            }
+            other => Some(other),
+        }).collect();
+        match lost.events(planner.model()) {
+            Ok(events) => {
+                planner.apply(events);
+                let mut expected = Planner::default();
+                expected.apply(rest);
+                prop_assert!(whole(&expected, &planner).is_empty());
+                prop_assert_eq!(planner.services(), expected.services());
+                prop_assert_eq!(planner.nodes(), expected.nodes());
+            }
+            Err(unknown) => {
+                prop_assert!(!unknown.known.contains(node));
+                prop_assert_eq!(rest.len(), present(&planner).len());
+            }
+        }
+    }
+}
+
+/// Nodes and Services enough for a walk over all pairs to show.
+const MANY: usize = 100;
+const ZONES: [&str; 4] = ["z1", "z2", "z3", "z4"];
+
+fn node(number: usize, zone: &str) -> Event {
+    let node = GivenNode {
+        name: format!("n{number}"),
+        zone: Some(zone.into()),
+        ..Default::default()
+    };
+    node.build().into()
+}
+
+fn service(number: usize, internal: GivenPolicy) -> Event {
+    let service = GivenService {
+        id: format!("ns/s{number}"),
+        ips: vec![format!("10.96.0.{number}").parse().unwrap()],
+        ports: vec!["http 80/TCP".into()],
+        internal,
+        ..Default::default()
+    };
+    service.build().into()
+}
+
+fn endpoint(number: usize) -> GivenEndpoint {
+    GivenEndpoint {
+        address: format!("10.244.0.{number}").parse().unwrap(),
+        node: Some(format!("n{number}")),
+        ready: true,
+        serving: true,
+        terminating: false,
+        for_nodes: Vec::new(),
+        for_zones: Vec::new(),
+    }
+}
+
+fn slice(number: usize, endpoints: Vec<GivenEndpoint>) -> Event {
+    let slice = GivenSlice {
+        id: format!("ns/s{number}-1"),
+        service: Some(format!("s{number}")),
+        ports: vec!["http 8080/TCP".into()],
+        endpoints,
+        ..Default::default()
+    };
+    slice.build().into()
+}
+
+fn zoned(number: usize) -> GivenEndpoint {
+    let mut endpoint = endpoint(number);
+    endpoint.for_zones = vec![ZONES[number % ZONES.len()].into()];
+    endpoint
+}
+
+/// A hundred nodes in four zones, and a hundred Services with an endpoint in each zone.
+fn cluster(endpoint: fn(usize) -> GivenEndpoint) -> Vec<Event> {
+    let nodes = (0..MANY).map(|number| node(number, ZONES[number % ZONES.len()]));
+    let services = (0..MANY).flat_map(|number| {
+        let endpoints = (0..ZONES.len()).map(endpoint).collect();
+        [
+            service(number, GivenPolicy::Cluster),
+            slice(number, endpoints),
+        ]
+    });
+    nodes.chain(services).collect()
+}
+
+#[test]
+fn a_difference_costs_a_look_at_each_zone_and_at_the_nodes_that_a_service_names() {
+    let before = planner(cluster(endpoint));
+    let mut after = planner(cluster(endpoint));
+    for number in 0..10 {
+        // Of four endpoints on four nodes one moves to a fifth.
+        after.apply([slice(
+            number,
+            vec![endpoint(0), endpoint(1), endpoint(2), endpoint(7)],
+        )]);
+    }
+    let found = whole(&before, &after);
+    assert_eq!((found.services.len(), found.differing.count), (10, MANY));
+    let named = 5;
+    assert_eq!(found.compared, 10 * (ZONES.len() + named));
+}
+
+#[test]
+fn a_node_that_moves_to_another_zone_costs_a_look_at_each_service_with_zone_hints() {
+    let before = planner(cluster(zoned));
+    let mut after = planner(cluster(zoned));
+    after.apply([node(50, "z1")]);
+    let found = whole(&before, &after);
+    assert_eq!((found.services.len(), found.nodes.len()), (MANY, 1));
+    let first = &found.services.values().next().unwrap();
+    assert_eq!((first.nodes.count, &*first.nodes.names[0]), (1, "n50"));
+    assert_eq!(first.served[0].before.by, ServedBy::Zone("z3".into()));
+    assert_eq!(first.served[0].after.by, ServedBy::Zone("z1".into()));
+    assert_eq!(found.compared, MANY);
+    let mut plain = planner(cluster(endpoint));
+    let before = Plans::from(&plain);
+    plain.apply([node(50, "z1")]);
+    let found = Difference::between(&before, &Plans::from(&plain));
+    assert_eq!((found.services.len(), found.nodes.len()), (0, 1));
+    assert_eq!(found.compared, 0, "without hints a zone does not matter");
+}
+
+#[test]
+fn a_local_service_on_every_node_costs_a_look_at_each_of_its_nodes() {
+    let endpoints = || (0..MANY).map(endpoint).collect::<Vec<_>>();
+    let nodes = || (0..MANY).map(|number| node(number, "z1"));
+    let local = || [service(1, GivenPolicy::Local), slice(1, endpoints())];
+    let before = planner(nodes().chain(local()));
+    let mut after = planner(nodes().chain(local()));
+    // It stays an endpoint of its node, which is all that the node's own entry says.
+    let mut unready = endpoints();
+    (unready[7].ready, unready[7].serving) = (false, false);
+    after.apply([slice(1, unready)]);
+    let found = whole(&before, &after);
+    let difference = &found.services[&ServiceId::new("ns", "s1")];
+    assert_eq!((difference.nodes.count, &difference.left), (1, &None));
+    assert_eq!(
+        (&*difference.nodes.names[0], difference.own.count),
+        ("n7", 0)
+    );
+    assert_eq!(difference.emptied, difference.nodes);
+    let served = &difference.served[..];
+    assert_eq!(served.len(), 1);
+    assert_eq!(
+        (served[0].before.endpoints, served[0].after.endpoints),
+        (1, 0)
+    );
+    assert_eq!(found.compared, MANY);
+}
+
+#[test]
+fn ports_without_endpoints_are_told_from_services_without_any() {
+    let dual = |ips: &[&str]| {
+        let service = GivenService {
+            id: "ns/s1".into(),
+            ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            ports: vec!["http 80/TCP".into()],
+            ..Default::default()
+        };
+        service.build().into()
+    };
+    let six = |endpoints| {
+        let slice = GivenSlice {
+            id: "ns/s1-2".into(),
+            service: Some("s1".into()),
+            ports: vec!["http 8080/TCP".into()],
+            endpoints,
+            ..Default::default()
+        };
+        slice.build().into()
+    };
+    let both = ["10.96.0.1", "fd00::1"];
+    let one = || GivenEndpoint {
+        address: "fd00:244::1".parse().unwrap(),
+        ..endpoint(1)
+    };
+    let before = || planner([dual(&both), slice(1, vec![endpoint(1)]), six(vec![one()])]);
+    let left = |events: Vec<Event>| {
+        let (old, mut new) = (before(), before());
+        new.apply(events);
+        let found = whole(&old, &new);
+        found.services[&ServiceId::new("ns", "s1")].left.clone()
+    };
+    let Some(Left::InPart(ports)) = left(vec![six(Vec::new())]) else {
+        panic!("IPv4 still has its endpoint");
+    };
+    let ports: Vec<_> = ports
+        .iter()
+        .map(|(port, family)| (&*port.name, *family))
+        .collect();
+    assert_eq!(ports, [("http", Family::Ipv6)]);
+    assert_eq!(
+        left(vec![six(Vec::new()), slice(1, Vec::new())]),
+        Some(Left::WithNothing)
+    );
+    // Who takes the family away does not miss its endpoints.
+    assert_eq!(left(vec![dual(&both[..1])]), None);
+}
