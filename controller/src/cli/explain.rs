@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &ExplainArguments) -> u8 {
     let colour = io::stdout().is_terminal();
     let rendered = render(&document, arguments.output, colour);
     match show(rendered, "the explanation") {
-        Ok(()) => summary(&manifests),
+        Ok(()) => summary([&manifests]),
         Err(error) => say(INCOMPLETE, &error),
     }
 }

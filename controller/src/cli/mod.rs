@@ -6,6 +6,7 @@ mod explain;
 mod near;
 mod plan;
 mod run;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -28,7 +29,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Prints one node's plan, made from manifests: no cluster and no network needed.
+    /// Prints one node's plan, made from manifests: no cluster and no network needed. With --diff,
+    /// --without-zone or --without-node: what would change, by Service and by nodes.
     ///
     /// Ends with 0 when everything was planned (warnings may have been printed), 1 when objects
     /// were left out and the rest was planned, 2 when there is no plan.

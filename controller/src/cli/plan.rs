@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use clap::Args;
 use portolan_planner::Planner;
 
+use super::what_if::{self, WhatIfArguments};
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::manifests::{Found, Manifests, Problem, Severity, Source};
 use crate::output::{Format, OutputError, plan_document, render};
@@ -14,28 +15,39 @@ pub(super) struct PlanArguments {
     /// A folder with YAML or JSON, a file, or - for standard input: Nodes, Services,
     /// EndpointSlices, ServiceCIDRs and the ProxyConfig, also as lists.
     #[arg(long, value_name = "DIR|FILE|-", env = "PORTOLAN_MANIFESTS")]
-    manifests: String,
-    /// The node whose plan is printed.
-    #[arg(long, value_name = "NAME", env = "PORTOLAN_NODE")]
-    node: String,
-    /// How the plan is written.
+    pub(super) manifests: String,
+    /// The node whose plan is printed. What would change is told of the whole cluster without it.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PORTOLAN_NODE",
+        required_unless_present_any = ["diff", "without_zone", "without_node"]
+    )]
+    pub(super) node: Option<String>,
+    #[command(flatten)]
+    pub(super) what_if: WhatIfArguments,
+    /// How the answer is written.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    pub(super) output: Format,
 }
 
 /// Prints the plan on standard output and everything else on standard error.
 pub(super) fn run(arguments: &PlanArguments) -> u8 {
+    if arguments.what_if.is_asked() {
+        return what_if::run(arguments);
+    }
     let manifests = match read(&arguments.manifests) {
         Ok(manifests) => manifests,
         Err(code) => return code,
     };
     let planner = planner(&manifests);
-    let Some(document) = plan_document(&planner, &arguments.node) else {
-        return say(UNUSABLE, &unknown_node(&arguments.node, &manifests));
+    let node = arguments.node.as_deref().unwrap_or_default();
+    let Some(document) = plan_document(&planner, node) else {
+        return say(UNUSABLE, &unknown_node(node, &manifests));
     };
     let colour = io::stdout().is_terminal();
     match show(render(&document, arguments.output, colour), "the plan") {
-        Ok(()) => summary(&manifests),
+        Ok(()) => summary([&manifests]),
         Err(error) => say(INCOMPLETE, &error),
     }
 }
@@ -96,9 +108,12 @@ fn print(text: &str) -> io::Result<()> {
 }
 
 /// Tells what was left out; gives the exit code.
-pub(super) fn summary(manifests: &Manifests) -> u8 {
-    let objects = manifests.count(Severity::LeftOut);
-    let unreadable = manifests.count(Severity::Unreadable);
+pub(super) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) -> u8 {
+    let (mut objects, mut unreadable) = (0, 0);
+    for manifests in manifests {
+        objects += manifests.count(Severity::LeftOut);
+        unreadable += manifests.count(Severity::Unreadable);
+    }
     if objects + unreadable == 0 {
         return OK;
     }
@@ -129,15 +144,18 @@ pub(super) fn unknown_node(name: &str, manifests: &Manifests) -> String {
             _ => None,
         });
     let nodes: Vec<_> = nodes.collect();
-    let more = if nodes.len() > SHOWN { ", …" } else { "" };
-    let known = match nodes.len() {
-        0 => "the manifests hold no Node at all".to_owned(),
-        count => format!(
-            "there are {count}: {}{more}",
-            nodes[..count.min(SHOWN)].join(", ")
-        ),
+    let known = match nodes.is_empty() {
+        true => "the manifests hold no Node at all".to_owned(),
+        false => known(&nodes),
     };
     format!("error: Node {name}: not in the manifests ({known}); check --node")
+}
+
+/// How many names there are, and the first of them.
+pub(super) fn known(names: &[&str]) -> String {
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    let first = names[..names.len().min(SHOWN)].join(", ");
+    format!("there are {}: {first}{more}", names.len())
 }
 
 /// Tells on standard error; gives the exit code back.

@@ -1,5 +1,6 @@
-//! A node's plan for people and tools, and why it is so. Pure: values in, text out.
+//! A node's plan for people and tools, why it is so, and what would change it. Pure: values in, text out.
 
+pub mod difference;
 pub mod explain;
 mod table;
 mod text;

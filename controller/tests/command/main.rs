@@ -7,3 +7,4 @@ mod explain;
 mod follow;
 mod plan;
 mod program;
+mod what_if;

@@ -1,0 +1,107 @@
+//! Counts, nodes and lists in words.
+
+use portolan_plan::Outsiders;
+
+use super::document::{ExtentDocument, ServedChangeDocument, ServedDocument};
+
+/// How many names are shown before the dots.
+const SHOWN: usize = 3;
+
+/// A count as people write it: `5,000`.
+pub(super) fn number(count: usize) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 node`, `5,000 nodes`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", number(count))
+}
+
+/// The first few, and dots if there are more than those.
+pub(super) fn first(names: &[String], count: usize) -> String {
+    let shown = names.len().min(SHOWN);
+    let more = if count > shown { ", …" } else { "" };
+    format!("{}{more}", names[..shown].join(", "))
+}
+
+/// Which nodes, to be read after "on".
+pub(super) fn nodes(extent: &ExtentDocument) -> String {
+    let names = || first(&extent.names, extent.count);
+    let whole = |zone: &super::ZoneShareDocument| zone.count == zone.of;
+    let zones: Vec<_> = extent
+        .zones
+        .iter()
+        .map(|zone| zone.zone.as_deref())
+        .collect();
+    match (extent.count, &zones[..]) {
+        (0, _) => "no node".into(),
+        (1, _) => format!("node {}", names()),
+        (count, _) if count == extent.of => format!("all {}", counted(count, "node")),
+        (count, [Some(zone)]) if extent.zones.iter().all(whole) => {
+            format!("all {} of zone {zone}", counted(count, "node"))
+        }
+        (count, [Some(zone), Some(other)]) if extent.zones.iter().all(whole) => {
+            format!("all {} of zones {zone} and {other}", counted(count, "node"))
+        }
+        (count, _) if count <= SHOWN => format!("nodes {}", names()),
+        (count, _) => format!(
+            "{} of {} ({})",
+            number(count),
+            counted(extent.of, "node"),
+            names()
+        ),
+    }
+}
+
+/// What serves nodes instead of what served them.
+pub(super) fn served(change: &ServedChangeDocument) -> String {
+    let (before, after) = (&change.before, &change.after);
+    if before == after {
+        return format!(
+            "other endpoints{}, {} as before",
+            of(after),
+            number(after.endpoints)
+        );
+    }
+    let same_list = (&before.scope, before.outsiders) == (&after.scope, after.outsiders);
+    let instead = match before.endpoints {
+        0 => "nobody".into(),
+        _ if same_list => number(before.endpoints),
+        count => format!("{}{}", number(count), of(before)),
+    };
+    match after.endpoints {
+        0 => format!(
+            "nobody (refused) instead of {}{}",
+            instead,
+            if same_list { of(before) } else { String::new() }
+        ),
+        count => format!(
+            "{}{} instead of {instead}",
+            counted(count, "endpoint"),
+            of(after)
+        ),
+    }
+}
+
+fn of(served: &ServedDocument) -> String {
+    let whose = match served.scope.split_once('/') {
+        Some((_, zone)) => format!(" of zone {zone}"),
+        None if served.scope == "local" => " of the node's own".into(),
+        None if served.scope == "node" => " meant for the node".into(),
+        None => " of the cluster".into(),
+    };
+    let outsiders = match served.outsiders {
+        Outsiders::Allow => "",
+        Outsiders::Drop => " (outsiders dropped)",
+    };
+    whose + outsiders
+}
