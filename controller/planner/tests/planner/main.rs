@@ -6,6 +6,7 @@ mod build;
 mod cases;
 mod clients;
 mod compare;
+mod compare_cost;
 mod cost;
 mod explain;
 mod histories;
