@@ -12,9 +12,6 @@ use portolan_planner::compare::{
 use portolan_planner::model::{Event, ObjectChange};
 use proptest::prelude::*;
 
-use crate::build::{
-    GivenEndpoint, GivenExternal, GivenNode, GivenPolicy, GivenService, GivenSlice,
-};
 use crate::histories::{NODES, event, history};
 use crate::laws::present;
 
