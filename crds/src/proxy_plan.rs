@@ -94,8 +94,8 @@ pub struct ProxyPlanSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::SERVICES))]
     pub services: Vec<PlannedService>,
-    /// Health check ports that the node opens for load balancers (`spec.healthCheckNodePort` of
-    /// Services).
+    /// Health check ports (`spec.healthCheckNodePort`) of Services that have endpoints on this node.
+    /// Nodes without endpoints have the port too, and answer that they have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::HEALTH_CHECKS))]
     pub health_checks: Vec<HealthCheck>,

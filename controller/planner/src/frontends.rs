@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Family, Frontend, FrontendKind, Protocol, Settings};
+use portolan_plan::{
+    Family, Frontend, FrontendKind, LocalDetection, Protocol, ServiceId, Settings,
+};
 
 use crate::model::{Claim, ClusterModel, Service, ServicePort};
 use crate::proxied::not_proxied;
@@ -47,148 +49,209 @@ pub(crate) fn frontends(
     service: &Service,
     port: &ServicePort,
 ) -> Frontends {
-    let rivals = Rivals {
-        model,
-        settings,
-        service,
-        port,
-    };
-    let mut found = Frontends::default();
-    for address in &service.cluster_ips {
-        rivals.settle(FrontendKind::ClusterIp, *address, &mut found);
-    }
-    let mut taken: BTreeSet<IpAddr> = service.cluster_ips.iter().copied().collect();
-    for (kind, address) in service.external_addresses() {
-        // One address is one frontend, whatever it is called.
-        if taken.insert(address) {
-            rivals.settle(kind, address, &mut found);
-        }
-    }
-    if let Some(number) = port.node_port {
-        rivals.settle_node_port(number, &mut found);
-    }
+    let (claimant, reasons) = Claimant::new(model, settings, service);
+    let mut found = claimant.frontends(port);
+    found.reasons.splice(0..0, reasons);
     found
 }
 
-/// A port of a Service among all that claim the same places.
-struct Rivals<'a> {
+/// A Service among all that claim the same places.
+pub(crate) struct Claimant<'a> {
     model: &'a ClusterModel,
     settings: &'a Settings,
     service: &'a Service,
-    port: &'a ServicePort,
+    /// Where it may answer as long as nobody else does, each address once.
+    addresses: Vec<(FrontendKind, IpAddr)>,
 }
 
-impl<'a> Rivals<'a> {
-    fn settle(&self, kind: FrontendKind, address: IpAddr, found: &mut Frontends) {
-        if let Some(reason) = refusal(self.model, self.settings, self.service, kind, address) {
-            found.reasons.push(reason);
+/// Who comes first at a place: cluster IPs, because the API server gave them to nobody else; then the
+/// oldest Service, then the first by namespace and name (S-14).
+type Rank<'a> = (bool, i64, &'a ServiceId);
+
+fn rank(service: &Service, kind: FrontendKind) -> Rank<'_> {
+    let created = service.created.unwrap_or(i64::MAX);
+    (kind != FrontendKind::ClusterIp, created, &service.id)
+}
+
+impl<'a> Claimant<'a> {
+    /// A Service, and why it may not answer on some of its addresses whatever others do.
+    pub(crate) fn new(
+        model: &'a ClusterModel,
+        settings: &'a Settings,
+        service: &'a Service,
+    ) -> (Self, Vec<Reason>) {
+        let (mut addresses, mut reasons) = (Vec::new(), Vec::new());
+        let mut seen = BTreeSet::new();
+        for (kind, address) in named(service) {
+            // One address is one frontend, whatever it is called.
+            if seen.insert(address) {
+                match refusal(model, settings, service, kind, address) {
+                    None => addresses.push((kind, address)),
+                    Some(reason) => reasons.push(reason),
+                }
+            }
+        }
+        let claimant = Self {
+            model,
+            settings,
+            service,
+            addresses,
+        };
+        (claimant, reasons)
+    }
+
+    /// The frontends of one of its ports, and why others are not its own.
+    pub(crate) fn frontends(&self, port: &ServicePort) -> Frontends {
+        let mut found = Frontends::default();
+        for (kind, address) in &self.addresses {
+            self.settle(port, *kind, *address, &mut found);
+        }
+        if let Some(number) = port.node_port {
+            self.settle_node_port(port, number, &mut found);
+        }
+        found
+    }
+
+    fn settle(
+        &self,
+        port: &ServicePort,
+        kind: FrontendKind,
+        address: IpAddr,
+        found: &mut Frontends,
+    ) {
+        let is_external = kind != FrontendKind::ClusterIp;
+        if is_external && !found.has_cluster_ip(Family::of(address)) {
+            // Without its cluster IP, which was said, nothing of the family is served.
             return;
         }
-        let (protocol, number) = (self.port.protocol, self.port.port);
-        let own = || self.model.nodes_at(address).next();
-        let is_external = kind != FrontendKind::ClusterIp;
-        let node = if is_external { own() } else { None };
-        let winner = self.elder(Claim::Address(address), |rival| {
-            let has_port = rival
-                .ports
-                .iter()
-                .any(|p| (p.protocol, p.port) == (protocol, number));
-            has_port && holds(self.model, self.settings, rival, address)
-        });
-        // On a node's own address its node ports come first: they are on all of its addresses.
-        let winner = winner.or_else(|| node.and_then(|_| self.elder_at_node_port(number)));
-        if let Some(winner) = winner {
-            found
-                .reasons
-                .push(self.conflict(kind, Some(address), number, winner));
+        if is_external && self.model.is_api_server(address, port.protocol, port.port) {
+            found.reasons.push(Reason::NeverCaptured {
+                kind,
+                address,
+                owner: AddressOwner::ApiServer,
+            });
+            return;
+        }
+        if let Some(winner) = self.elder(port, kind, address) {
+            let reason = conflict(kind, Some(address), port.protocol, port.port, winner);
+            found.reasons.push(reason);
             return;
         }
         let frontend = Frontend {
             kind,
             address: Some(address),
-            port: number,
+            port: port.port,
         };
-        if node.is_none() {
+        let mut nodes = self.model.nodes_at(address).peekable();
+        if !is_external || nodes.peek().is_none() {
             found.everywhere.push(frontend);
             return;
         }
-        let nodes = self.model.nodes_at(address);
+        if let Some(winner) = self.node_port_at(port, address) {
+            found.reasons.push(Reason::NodePortFirst {
+                kind,
+                address,
+                protocol: port.protocol,
+                port: port.port,
+                winner: winner.id.clone(),
+            });
+            return;
+        }
         found
             .on_nodes
             .extend(nodes.map(|node| (node.clone(), frontend)));
     }
 
-    fn settle_node_port(&self, number: u16, found: &mut Frontends) {
-        match self.elder_at_node_port(number) {
-            None => found.everywhere.push(Frontend {
+    fn settle_node_port(&self, port: &ServicePort, number: u16, found: &mut Frontends) {
+        match owner_of_node_port(self.model, self.settings, port.protocol, number) {
+            Some(winner) if winner.id != self.service.id => {
+                let kind = FrontendKind::NodePort;
+                let reason = conflict(kind, None, port.protocol, number, winner);
+                found.reasons.push(reason);
+            }
+            _ => found.everywhere.push(Frontend {
                 kind: FrontendKind::NodePort,
                 address: None,
                 port: number,
             }),
-            Some(winner) => {
-                let reason = self.conflict(FrontendKind::NodePort, None, number, winner);
-                found.reasons.push(reason);
-            }
         }
-    }
-
-    /// The Service that has a port of the nodes instead; not one that lost it itself.
-    fn elder_at_node_port(&self, number: u16) -> Option<&'a Service> {
-        let (model, settings) = (self.model, self.settings);
-        elder_at_node_port(model, settings, self.service, self.port.protocol, number)
     }
 
     /// The Service that has this place instead.
-    fn elder(&self, claim: Claim, holds: impl Fn(&Service) -> bool) -> Option<&'a Service> {
-        elder(self.model, self.settings, self.service, claim, holds)
-    }
-
-    fn conflict(
+    fn elder(
         &self,
+        port: &ServicePort,
         kind: FrontendKind,
-        address: Option<IpAddr>,
-        port: u16,
-        winner: &Service,
-    ) -> Reason {
-        Reason::Conflict {
-            kind,
-            address,
-            protocol: self.port.protocol,
-            port,
-            winner: winner.id.clone(),
-        }
+        address: IpAddr,
+    ) -> Option<&'a Service> {
+        let own = rank(self.service, kind);
+        let claim = Claim::Place(address, port.protocol, port.port);
+        let rivals = self.model.claims(claim).map(AsRef::as_ref);
+        let ranked = rivals.filter_map(|rival| {
+            let kind = holds(self.model, self.settings, rival, address)?;
+            Some((rank(rival, kind), rival))
+        });
+        let older = ranked.filter(|(rank, rival)| rival.id != self.service.id && *rank < own);
+        older.min_by_key(|(rank, _)| *rank).map(|(_, rival)| rival)
+    }
+
+    /// Whose node port, or health check port, comes first on an address of a node: those are on all
+    /// of its addresses (S-31).
+    fn node_port_at(&self, port: &ServicePort, address: IpAddr) -> Option<&'a Service> {
+        let (protocol, number) = (port.protocol, port.port);
+        let owner = owner_of_node_port(self.model, self.settings, protocol, number)?;
+        let has_family = owner.cluster_ip(Family::of(address)).is_some();
+        // Its own port with the same number leads to the same endpoints.
+        let same_port = owner.id == self.service.id && port.node_port == Some(number);
+        (has_family && !same_port).then_some(owner)
     }
 }
 
-/// Of all Services that hold a place, the oldest has it, then the first by namespace and name
-/// (S-14). `None` when that is this one.
-fn elder<'a>(
-    model: &'a ClusterModel,
-    settings: &Settings,
-    service: &Service,
-    claim: Claim,
-    holds: impl Fn(&Service) -> bool,
-) -> Option<&'a Service> {
-    let age = |service: &Service| (service.created.unwrap_or(i64::MAX), service.id.clone());
-    model
-        .claims(claim)
-        .map(AsRef::as_ref)
-        .filter(|rival| is_proxied(rival, &settings.service_proxy_name) && holds(rival))
-        .min_by_key(|rival| age(rival))
-        .filter(|winner| winner.id != service.id)
+impl Frontends {
+    /// Whether the port has a cluster IP of the family.
+    fn has_cluster_ip(&self, family: Family) -> bool {
+        self.everywhere.iter().any(|frontend| {
+            let of_family = frontend.address.is_some_and(|a| Family::of(a) == family);
+            frontend.kind == FrontendKind::ClusterIp && of_family
+        })
+    }
 }
 
-/// The Service that has a port of the nodes instead.
-pub(crate) fn elder_at_node_port<'a>(
+fn conflict(
+    kind: FrontendKind,
+    address: Option<IpAddr>,
+    protocol: Protocol,
+    port: u16,
+    winner: &Service,
+) -> Reason {
+    Reason::Conflict {
+        kind,
+        address,
+        protocol,
+        port,
+        winner: winner.id.clone(),
+    }
+}
+
+/// Every address that a Service names, cluster IPs first.
+fn named(service: &Service) -> impl Iterator<Item = (FrontendKind, IpAddr)> {
+    let own = service.cluster_ips.iter();
+    let own = own.map(|address| (FrontendKind::ClusterIp, *address));
+    own.chain(service.external_addresses())
+}
+
+/// The Service that has a port of the nodes: the oldest of all that claim it (S-14).
+pub(crate) fn owner_of_node_port<'a>(
     model: &'a ClusterModel,
     settings: &Settings,
-    service: &Service,
     protocol: Protocol,
     number: u16,
 ) -> Option<&'a Service> {
-    elder(model, settings, service, Claim::NodePort(number), |rival| {
-        has_node_port(rival, protocol, number)
-    })
+    let claims = model.claims(Claim::NodePort(number)).map(AsRef::as_ref);
+    let rivals = claims.filter(|rival| {
+        has_node_port(rival, protocol, number) && is_proxied(rival, &settings.service_proxy_name)
+    });
+    rivals.min_by_key(|rival| rank(rival, FrontendKind::NodePort))
 }
 
 /// Health checks are asked over TCP, so such a port is taken too.
@@ -198,14 +261,20 @@ fn has_node_port(service: &Service, protocol: Protocol, number: u16) -> bool {
     health || service.ports.iter().any(own)
 }
 
-/// Whether a Service may answer on an address that it names; what it may not, it takes from nobody.
-fn holds(model: &ClusterModel, settings: &Settings, service: &Service, address: IpAddr) -> bool {
-    let own = service.cluster_ips.iter();
-    let own = own.map(|address| (FrontendKind::ClusterIp, *address));
-    let mut all = own.chain(service.external_addresses());
-    all.any(|(kind, other)| {
-        other == address && refusal(model, settings, service, kind, address).is_none()
-    })
+/// As what a Service may answer on an address that it names; what it may not, it takes from nobody.
+fn holds(
+    model: &ClusterModel,
+    settings: &Settings,
+    service: &Service,
+    address: IpAddr,
+) -> Option<FrontendKind> {
+    if !is_proxied(service, &settings.service_proxy_name) {
+        return None;
+    }
+    let (kind, _) = named(service).find(|(_, other)| *other == address)?;
+    refusal(model, settings, service, kind, address)
+        .is_none()
+        .then_some(kind)
 }
 
 /// Why no node may answer for a Service on one of its addresses.
@@ -225,16 +294,7 @@ fn refusal(
     if service.cluster_ip(Family::of(address)).is_none() {
         return Some(Reason::NoClusterIp { kind, address });
     }
-    let owner = if model.is_api_server(address) {
-        Some(AddressOwner::ApiServer)
-    } else {
-        let range = model.pod_range(address);
-        range.map(|(range, node)| AddressOwner::Pods {
-            range,
-            node: node.clone(),
-        })
-    };
-    if let Some(owner) = owner {
+    if let Some(owner) = pods_at(model, settings, address) {
         return Some(Reason::NeverCaptured {
             kind,
             address,
@@ -245,6 +305,19 @@ fn refusal(
     let is_allowed =
         kind != FrontendKind::ExternalIp || allowed.any(|range| range.contains(&address));
     (!is_allowed).then_some(Reason::NotAllowed { address })
+}
+
+/// Which pods may have the address: those of a node, or of the cluster where only its range is known.
+fn pods_at(model: &ClusterModel, settings: &Settings, address: IpAddr) -> Option<AddressOwner> {
+    if let Some((range, node)) = model.pod_range(address) {
+        let node = node.clone();
+        return Some(AddressOwner::Pods { range, node });
+    }
+    let LocalDetection::ClusterCidr { cluster_cidrs } = &settings.local_detection else {
+        return None;
+    };
+    let range = cluster_cidrs.iter().find(|range| range.contains(&address));
+    range.map(|range| AddressOwner::PodsOfCluster { range: *range })
 }
 
 /// Whether an address can be one of a Service or an endpoint at all: not loopback, link-local,

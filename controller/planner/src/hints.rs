@@ -88,7 +88,7 @@ impl fmt::Display for HintsIgnored {
                 write!(f, "endpoint {endpoint} has no {} hint", kind.as_str())
             }
             Self::NoneReady => f.write_str("no endpoint is ready"),
-            Self::PolicyLocal => f.write_str("spec.internalTrafficPolicy is Local"),
+            Self::PolicyLocal => f.write_str("the traffic policy is Local"),
             Self::NodeWithoutZone => f.write_str("the node is in no zone"),
             Self::NoneForZone(zone) => write!(f, "no ready endpoint is meant for zone {zone}"),
             Self::NoneForNode(node) => write!(f, "no ready endpoint is meant for node {node}"),

@@ -11,7 +11,7 @@ use crate::reverse::Reverse;
 /// Indexes of planned Services.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Services with a list of its own for a node.
+    /// Services with a list or frontend of its own for a node.
     particular: Reverse<Arc<str>, ServiceId>,
     /// Services whose head for a node depends on the node's zone.
     zoned: Reverse<Arc<str>, ServiceId>,
@@ -36,7 +36,7 @@ impl Index {
         }
     }
 
-    /// Services with a list of its own for a node.
+    /// Services with a list or frontend of its own for a node.
     pub(crate) fn particular_to(&self, node: &str) -> impl Iterator<Item = &ServiceId> {
         self.particular.get(node)
     }
@@ -53,7 +53,7 @@ impl Index {
 }
 
 fn own_lists(planned: Option<&PlannedService>) -> impl Iterator<Item = &Arc<str>> + Clone {
-    planned.into_iter().flat_map(|p| p.nodes_with_lists())
+    planned.into_iter().flat_map(|p| p.nodes_with_own())
 }
 
 fn zoned(planned: Option<&PlannedService>) -> impl Iterator<Item = &Arc<str>> + Clone {

@@ -131,9 +131,11 @@ impl PlannedService {
         })
     }
 
-    /// Nodes that have a list of their own, by policy Local or by hints; some come repeatedly.
-    pub(crate) fn nodes_with_lists(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
-        self.lists.keys().filter_map(|key| key.scope.node())
+    /// Nodes that have a list of their own, by policy Local or by hints, or a frontend of their own;
+    /// some come repeatedly.
+    pub(crate) fn nodes_with_own(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
+        let lists = self.lists.keys().filter_map(|key| key.scope.node());
+        lists.chain(self.head_of_node.keys())
     }
 
     /// Nodes whose head would be another one in another zone: hints name them for some ports or

@@ -133,8 +133,8 @@ impl Planner {
         std::iter::once(own).chain(services)
     }
 
-    /// Services that have a list of its own for a node, in order: their policy is Local and the
-    /// node has usable endpoints, or hints name the node.
+    /// Services that have something of its own for a node, in order: their policy is Local and the
+    /// node has usable endpoints, hints name the node, or they answer on its own address.
     pub fn particular_to(&self, node: &str) -> impl Iterator<Item = &Arc<PlannedService>> {
         let ids = self.index.particular_to(node);
         ids.filter_map(|id| self.services.get(id))

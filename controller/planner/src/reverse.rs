@@ -1,12 +1,55 @@
 //! Tells who depends on something, at the cost of the answer.
 
 use std::borrow::Borrow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 /// For each key, who depends on it.
 #[derive(Debug)]
-pub(crate) struct Reverse<K, V>(BTreeMap<K, BTreeSet<V>>);
+pub(crate) struct Reverse<K, V>(BTreeMap<K, Few<V>>);
+
+/// At least one value; nearly always exactly one, and a set of one takes the room of eleven.
+#[derive(Debug)]
+enum Few<V> {
+    One(V),
+    More(BTreeSet<V>),
+}
+
+impl<V: Ord> Few<V> {
+    fn insert(&mut self, value: V) {
+        if let Self::One(one) = self
+            && *one == value
+        {
+            return;
+        }
+        let mut values = match std::mem::replace(self, Self::More(BTreeSet::new())) {
+            Self::One(one) => BTreeSet::from([one]),
+            Self::More(values) => values,
+        };
+        values.insert(value);
+        *self = Self::More(values);
+    }
+
+    /// Whether nothing is left.
+    fn remove(&mut self, value: &V) -> bool {
+        match self {
+            Self::One(one) => one == value,
+            Self::More(values) => {
+                values.remove(value);
+                values.is_empty()
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &V> {
+        let (one, more) = match self {
+            Self::One(one) => (Some(one), None),
+            Self::More(values) => (None, Some(values)),
+        };
+        one.into_iter().chain(more.into_iter().flatten())
+    }
+}
 
 impl<K, V> Default for Reverse<K, V> {
     fn default() -> Self {
@@ -16,7 +59,12 @@ impl<K, V> Default for Reverse<K, V> {
 
 impl<K: Ord, V: Ord> Reverse<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        self.0.entry(key).or_default().insert(value);
+        match self.0.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(Few::One(value));
+            }
+            Entry::Occupied(mut entry) => entry.get_mut().insert(value),
+        }
     }
 
     /// A key on which nobody depends any more takes no memory (S-189).
@@ -24,17 +72,14 @@ impl<K: Ord, V: Ord> Reverse<K, V> {
     where
         K: Borrow<Q>,
     {
-        if let Some(values) = self.0.get_mut(key) {
-            values.remove(value);
-            if values.is_empty() {
-                self.0.remove(key);
-            }
+        if self.0.get_mut(key).is_some_and(|few| few.remove(value)) {
+            self.0.remove(key);
         }
     }
 
     /// Who depends on any key of a range.
     pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = &V> {
-        self.0.range(keys).flat_map(|(_, values)| values)
+        self.0.range(keys).flat_map(|(_, few)| few.iter())
     }
 
     pub(crate) fn get<'a, Q: Ord + ?Sized>(
@@ -44,6 +89,6 @@ impl<K: Ord, V: Ord> Reverse<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get(key).into_iter().flatten()
+        self.0.get(key).into_iter().flat_map(Few::iter)
     }
 }

@@ -10,7 +10,7 @@ use portolan_plan::{
 };
 
 use crate::backends::PortEndpoints;
-use crate::frontends::{Frontends, elder_at_node_port, frontends, is_proxied};
+use crate::frontends::{Claimant, Frontends, is_proxied, owner_of_node_port};
 use crate::heads::Heads;
 use crate::model::{AddressType, ClusterModel, Service, ServicePort};
 use crate::selection::{Selection, Wanted, select};
@@ -27,7 +27,9 @@ pub(crate) fn plan_service(
     if !is_proxied(service, &settings.service_proxy_name) {
         return None;
     }
+    let (claimant, refused) = Claimant::new(model, settings, service);
     let mut reasons = service.ignored.clone();
+    reasons.extend(refused);
     let mut heads = Heads::new(Head {
         boot_critical: is_boot_critical(service),
         drain_seconds: service.drain_seconds,
@@ -36,7 +38,7 @@ pub(crate) fn plan_service(
     });
     let mut parts = Parts::default();
     for port in &service.ports {
-        let found = frontends(model, settings, service, port);
+        let found = claimant.frontends(port);
         let head_port = head_port(service, port, &found);
         let slices = model.slices_of(id).map(AsRef::as_ref);
         let endpoints = PortEndpoints::merge(port, slices);
@@ -70,16 +72,23 @@ pub(crate) fn plan_service(
     })
 }
 
-/// Each once: what is wrong with an address is found at every port.
+/// How much is told about one Service: it must not hide what is said about others.
+const MOST_TOLD: usize = 20;
+
+/// Each once, and not too many.
 fn warnings(id: &ServiceId, reasons: Vec<Reason>) -> Vec<Warning> {
-    let mut warnings: Vec<Warning> = Vec::with_capacity(reasons.len());
+    let mut seen = BTreeSet::new();
+    let mut told: Vec<Reason> = Vec::new();
     for reason in reasons {
-        let warning = Warning::new("Service", id, reason);
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
+        if seen.insert(reason.clone()) && told.len() < MOST_TOLD {
+            told.push(reason);
         }
     }
-    warnings
+    let more = seen.len() - told.len();
+    told.extend((more > 0).then_some(Reason::More(more)));
+    told.into_iter()
+        .map(|reason| Warning::new("Service", id, reason))
+        .collect()
 }
 
 /// A port without its lists.
@@ -208,12 +217,12 @@ fn health_port(
     let Some(port) = service.health_port() else {
         return (None, None);
     };
-    match elder_at_node_port(model, settings, service, Protocol::Tcp, port) {
-        None => (Some(port), None),
-        Some(winner) => {
+    match owner_of_node_port(model, settings, Protocol::Tcp, port) {
+        Some(winner) if winner.id != service.id => {
             let winner = winner.id.clone();
             (None, Some(Reason::HealthPortTaken { port, winner }))
         }
+        _ => (Some(port), None),
     }
 }
 

@@ -39,6 +39,21 @@ pub enum Reason {
         /// Who has it.
         winner: ServiceId,
     },
+    /// On a node's own address a node port, or a health check port, comes first (S-31).
+    NodePortFirst {
+        /// What kind of frontend it would be.
+        kind: FrontendKind,
+        /// The address.
+        address: IpAddr,
+        /// The protocol.
+        protocol: Protocol,
+        /// The port.
+        port: u16,
+        /// Whose node port it is.
+        winner: ServiceId,
+    },
+    /// There is more to be said than fits.
+    More(usize),
     /// No Service can answer on such an address (S-29).
     UnusableAddress {
         /// What kind of frontend it would be.
@@ -100,15 +115,24 @@ pub enum AddressOwner {
         /// The node whose range it is.
         node: Arc<str>,
     },
+    /// Some pod's, of whatever node.
+    PodsOfCluster {
+        /// The range of all pods, from the settings.
+        range: IpNet,
+    },
 }
 
 impl fmt::Display for AddressOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ApiServer => f.write_str("is the API server's own address"),
+            Self::ApiServer => f.write_str("and this port are the API server's own"),
             Self::Pods { range, node } => {
                 write!(f, "is in {range}, the range of node {node}'s pods")
             }
+            Self::PodsOfCluster { range } => write!(
+                f,
+                "is in {range}, the range of pods by spec.settings.localDetection of the ProxyConfig"
+            ),
         }
     }
 }
@@ -151,6 +175,8 @@ impl Reason {
             Self::Ignored { .. } => "Ignored",
             Self::Conflict { .. } => "Conflict",
             Self::HealthPortTaken { .. } => "HealthPortTaken",
+            Self::NodePortFirst { .. } => "NodePortFirst",
+            Self::More(_) => "More",
             Self::UnusableAddress { .. } => "UnusableAddress",
             Self::NoClusterIp { .. } => "NoClusterIP",
             Self::NeverCaptured { .. } => "NeverCaptured",
@@ -171,16 +197,24 @@ impl fmt::Display for Reason {
                 let place = Place { field: field(*kind), address: *address, port: *port };
                 write!(
                     f,
-                    "{place}/{protocol} belongs to Service {winner}, which is older or comes first by \
-                     name; give one of them another {}",
-                    if address.is_some() { "address or port" } else { "port" }
+                    "{place}/{protocol} belongs to Service {winner}, which {}",
+                    why_first(*kind)
                 )
             }
             Self::HealthPortTaken { port, winner } => write!(
                 f,
                 "spec.healthCheckNodePort: {port} belongs to Service {winner}, which is older or comes \
-                 first by name; give one of them another port"
+                 first by name; create one of them anew with another port"
             ),
+            Self::NodePortFirst { kind, address, protocol, port, winner } => {
+                let place = Place { field: field(*kind), address: Some(*address), port: *port };
+                write!(
+                    f,
+                    "{place}/{protocol} is a node's address and a node port or health check port of \
+                     Service {winner}, which comes first there; use another port"
+                )
+            }
+            Self::More(count) => write!(f, "and {count} more like these"),
             Self::UnusableAddress { kind, address } => write!(
                 f,
                 "{}: {address} is loopback, link-local, multicast or unspecified; no Service can answer \
@@ -197,7 +231,7 @@ impl fmt::Display for Reason {
             Self::NeverCaptured { kind, address, owner } => write!(
                 f,
                 "{}: {address} {owner}; no node answers there for a Service, or others would be cut \
-                 off",
+                 off; take it out, or use another address",
                 field(*kind)
             ),
             Self::NotAllowed { address } => write!(
@@ -223,6 +257,20 @@ impl fmt::Display for Reason {
                 f.write_str("addressType: FQDN holds names; a proxy serves addresses only")
             }
         }
+    }
+}
+
+/// Why another Service has a place, and what to do.
+fn why_first(kind: FrontendKind) -> &'static str {
+    match kind {
+        FrontendKind::ClusterIp => {
+            "is older or comes first by name; create one of them anew with another cluster IP"
+        }
+        FrontendKind::ExternalIp | FrontendKind::LoadBalancer => {
+            "has it as its cluster IP, is older, or comes first by name; give one of them another \
+             address or port"
+        }
+        FrontendKind::NodePort => "is older or comes first by name; give one of them another port",
     }
 }
 

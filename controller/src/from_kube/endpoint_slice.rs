@@ -54,16 +54,17 @@ pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice
         let read = endpoint(given, slice.address_type, &path, &mut slice.ignored);
         slice.endpoints.extend(read);
     }
-    shorten(&mut slice.ignored);
+    shorten(&mut slice.ignored, "endpoints");
     Ok(slice)
 }
 
-fn shorten(told: &mut Vec<Reason>) {
+/// Keeps what is told about one object short: it must not hide what is said about others.
+pub(super) fn shorten(told: &mut Vec<Reason>, field: &str) {
     let more = told.len().saturating_sub(MOST_TOLD);
     if more > 0 {
         told.truncate(MOST_TOLD);
         let problem = format!("{more} more values have no effect, for reasons like these");
-        told.push(ignored("endpoints".into(), &problem));
+        told.push(ignored(field.into(), &problem));
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) fn external(
     if is_balancer && reader.external.policy == Policy::Local {
         reader.health_port(spec.health_check_node_port);
     }
+    reader.bound(service.ports.len());
     let Reader {
         mut external,
         mut ignored,
@@ -53,6 +54,11 @@ pub(super) fn external(
     }
     (is_external.then_some(external), ignored)
 }
+
+/// How many external addresses, times ports, one Service may have.
+const MOST_FRONTENDS: usize = 8_192;
+/// How many source ranges one Service may have.
+const MOST_RANGES: usize = 1_000;
 
 fn push(found: &mut Vec<IpAddr>, address: Option<IpAddr>) {
     let new = address.filter(|address| !found.contains(address));
@@ -105,6 +111,31 @@ impl Reader {
         }
     }
 
+    /// Takes out addresses that would make more frontends than any node should have for one Service.
+    fn bound(&mut self, ports: usize) {
+        let mut room = MOST_FRONTENDS / ports.max(1);
+        let external = &mut self.external;
+        for (field, addresses) in [
+            ("status.loadBalancer.ingress", &mut external.balancer_ips),
+            ("spec.externalIPs", &mut external.ips),
+            (
+                "status.loadBalancer.ingress",
+                &mut external.left_to_balancer,
+            ),
+        ] {
+            let more = addresses.len().saturating_sub(room);
+            if more > 0 {
+                let problem = format!(
+                    "a Service has at most {MOST_FRONTENDS} addresses times ports; the last {more} \
+                     addresses are left out"
+                );
+                self.ignored.push(FieldError::new(field, problem).into());
+            }
+            addresses.truncate(room);
+            room -= addresses.len();
+        }
+    }
+
     /// Balancers need it to find nodes with endpoints (S-134).
     fn health_port(&mut self, number: Option<i32>) {
         let read = port(number.unwrap_or(0), "spec.healthCheckNodePort");
@@ -120,6 +151,12 @@ fn source_ranges(texts: &[String], ignored: &mut Vec<Reason>) -> Option<Vec<IpNe
     given.peek()?;
     let mut ranges = Vec::new();
     for (index, text) in given {
+        if ranges.len() == MOST_RANGES {
+            let problem =
+                format!("a Service has at most {MOST_RANGES}; from the others nobody may connect");
+            ignored.push(FieldError::new("spec.loadBalancerSourceRanges", problem).into());
+            break;
+        }
         match cidr(text, format!("spec.loadBalancerSourceRanges[{index}]")) {
             Ok(range) => ranges.push(range),
             Err(error) => ignored.push(error.with("nobody may connect from it").into()),

@@ -10,6 +10,7 @@ use portolan_planner::Reason;
 use portolan_planner::model::{NoClusterIp, Service, ServicePort};
 
 use super::annotations::Annotations;
+use super::endpoint_slice::shorten;
 use super::external::external;
 use super::field::{FieldError, address, bounded, name, own_names, port, protocol, value};
 
@@ -56,6 +57,7 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
         let (external, ignored) = external(object, spec, &service);
         service.external = external.map(Box::new);
         service.ignored.extend(ignored);
+        shorten(&mut service.ignored, "spec");
     }
     Ok(service)
 }
@@ -127,10 +129,20 @@ fn texts(spec: &core::ServiceSpec) -> Vec<(String, &str)> {
     }
 }
 
+/// How many ports one Service may have.
+const MOST_PORTS: usize = 1_000;
+
 fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldError> {
     let given = spec.ports.as_deref().unwrap_or_default();
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    for (index, given) in given.iter().enumerate() {
+    let more = given.len().saturating_sub(MOST_PORTS);
+    if more > 0 {
+        let problem = format!("a Service has at most {MOST_PORTS}; the last {more} are left out");
+        service
+            .ignored
+            .push(FieldError::new("spec.ports", problem).into());
+    }
+    for (index, given) in given.iter().take(MOST_PORTS).enumerate() {
         let path = |field: &str| format!("spec.ports[{index}].{field}");
         let own = match given.name.as_deref() {
             None | Some("") => Arc::from(""),

@@ -88,6 +88,18 @@ impl EncodedService {
         place.ok().map(|place| &self.lists[place].1)
     }
 
+    /// How many values it is made of, as a measure of its memory.
+    pub(super) fn parts(&self) -> usize {
+        let PlannedService {
+            heads,
+            head_of_node,
+            lists,
+            locals,
+            ..
+        } = &*self.planned;
+        heads.len() + head_of_node.len() + lists.len() + locals.len()
+    }
+
     /// Whether nodes program it first.
     pub(super) fn is_boot_critical(&self) -> bool {
         self.planned

@@ -10,11 +10,16 @@ use super::encoded::EncodedService;
 /// How many replaced Services are remembered. A stream that fell further behind gets a snapshot,
 /// which by then is no dearer.
 const LONGEST: usize = 16_384;
+/// How many parts (lists, nodes' own endpoints, heads) they may have together. One Service with a pod
+/// on each of thousands of nodes has thousands, and every change of it is remembered.
+const MOST_PARTS: usize = 200_000;
 
 /// Replaced Services, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct History {
     replaced: VecDeque<Replaced>,
+    /// The parts of all of them.
+    parts: usize,
     /// Changes up to this version may be missing.
     forgotten: u64,
 }
@@ -28,6 +33,12 @@ struct Replaced {
     old: Option<Arc<EncodedService>>,
 }
 
+impl Replaced {
+    fn parts(&self) -> usize {
+        self.old.as_ref().map_or(1, |old| old.parts())
+    }
+}
+
 impl History {
     pub(super) fn push(
         &mut self,
@@ -35,14 +46,18 @@ impl History {
         service: ServiceId,
         old: Option<Arc<EncodedService>>,
     ) {
-        self.replaced.push_back(Replaced {
+        let replaced = Replaced {
             version,
             service,
             old,
-        });
-        if self.replaced.len() > LONGEST
-            && let Some(oldest) = self.replaced.pop_front()
-        {
+        };
+        self.parts += replaced.parts();
+        self.replaced.push_back(replaced);
+        while self.replaced.len() > LONGEST || self.parts > MOST_PARTS {
+            let Some(oldest) = self.replaced.pop_front() else {
+                break;
+            };
+            self.parts -= oldest.parts();
             self.forgotten = oldest.version;
         }
     }
@@ -65,5 +80,51 @@ impl History {
             services.entry(service).or_insert(old.as_ref());
         }
         Some(services)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use portolan_plan::{Head, Local};
+    use portolan_planner::PlannedService;
+
+    use super::*;
+
+    /// A Service with endpoints on so many nodes.
+    fn on_nodes(count: usize) -> Arc<EncodedService> {
+        let id = ServiceId::new("shop", "web");
+        let local = |number| (format!("n{number}").into(), Arc::new(Local::default()));
+        let planned = PlannedService {
+            id: id.clone(),
+            heads: vec![Arc::new(Head::default())],
+            head_of_zone: BTreeMap::new(),
+            head_of_node: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            locals: (0..count).map(local).collect(),
+            elsewhere: None,
+            hints: Vec::new(),
+            warnings: Vec::new(),
+        };
+        Arc::new(EncodedService::new(&id, Arc::new(planned), None))
+    }
+
+    #[test]
+    fn large_services_are_remembered_for_fewer_changes_and_small_ones_for_many() {
+        let id = || ServiceId::new("shop", "web");
+        let mut history = History::default();
+        for version in 1..=300 {
+            history.push(version, id(), Some(on_nodes(1)));
+        }
+        assert!(history.since(0).is_some());
+        let large = on_nodes(MOST_PARTS / 10);
+        for version in 301..=320 {
+            history.push(version, id(), Some(large.clone()));
+        }
+        assert!(history.parts <= MOST_PARTS);
+        assert!(history.replaced.len() < 10, "{}", history.replaced.len());
+        assert!(history.since(300).is_none(), "it gets a snapshot");
+        assert!(history.since(319).is_some());
     }
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_plan::{ServiceId, Settings};
+use portolan_plan::{Protocol, ServiceId, Settings};
 
 use super::claims::{Claim, claims_of};
 use super::kept::{Changed, Kept};
@@ -96,6 +96,7 @@ impl ClusterModel {
                     touched.all_nodes |= before != after;
                     touched.all_services |= before.service_proxy_name != after.service_proxy_name;
                     touched.all_services |= before.external_ips != after.external_ips;
+                    touched.all_services |= before.local_detection != after.local_detection;
                 }
             }
         }
@@ -116,11 +117,17 @@ impl ClusterModel {
         for service in changed.both() {
             touched.services.insert(service.id.clone());
             for claim in claims_of(service) {
+                let rivals = match claim {
+                    Claim::Place(..) | Claim::NodePort(_) => Some(claim),
+                    Claim::ExternalPort(_) => None,
+                };
+                let others = match claim {
+                    Claim::NodePort(port) => Some(Claim::ExternalPort(port)),
+                    Claim::Place(..) | Claim::ExternalPort(_) => None,
+                };
                 // Another Service may win or lose it now (S-14).
-                touched.services.extend(self.claims.get(&claim).cloned());
-                if let Claim::NodePort(port) = claim {
-                    let external = self.claims.get(&Claim::ExternalPort(port));
-                    touched.services.extend(external.cloned());
+                for claim in rivals.into_iter().chain(others) {
+                    touched.services.extend(self.claims.get(&claim).cloned());
                 }
             }
         }
@@ -146,7 +153,7 @@ impl ClusterModel {
     /// An address came to somebody, or is free again.
     fn touch_claims(&self, addresses: RangeInclusive<IpAddr>, touched: &mut Touched) {
         let (first, last) = addresses.into_inner();
-        let claims = Claim::Address(first)..=Claim::Address(last);
+        let claims = Claim::places(first, last);
         touched.services.extend(self.claims.range(claims).cloned());
     }
 
@@ -229,11 +236,15 @@ impl ClusterModel {
         self.owners.pod_range(address)
     }
 
-    /// Whether an API server listens there, as the endpoints of its Service say.
-    pub fn is_api_server(&self, address: IpAddr) -> bool {
+    /// Whether an API server listens there, as the slices of its Service say.
+    pub fn is_api_server(&self, address: IpAddr, protocol: Protocol, port: u16) -> bool {
         let id = ServiceId::api_server();
         let mut slices = self.slices_of(&id);
-        slices.any(|slice| slice.endpoints.iter().any(|e| e.address == address))
+        slices.any(|slice| {
+            let mut ports = slice.ports.iter();
+            ports.any(|own| (own.protocol, own.port) == (protocol, port))
+                && slice.endpoints.iter().any(|e| e.address == address)
+        })
     }
 
     /// A Node.
@@ -244,6 +255,11 @@ impl ClusterModel {
     /// All Nodes in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
+    }
+
+    /// All ServiceCIDRs in order.
+    pub fn service_cidr_objects(&self) -> impl Iterator<Item = &Arc<ServiceCidr>> {
+        self.service_cidrs.values()
     }
 
     /// The ranges of cluster IPs, each once, in order.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_plan::{Policy, Protocol, ServiceId, Settings};
+use portolan_plan::{LocalDetection, Policy, Protocol, ServiceId, Settings};
 use portolan_planner::model::{
     AddressType, Endpoint, EndpointSlice, Event, External, Node, ProxyConfig, Service, ServiceCidr,
     ServicePort, SliceId, SlicePort,
@@ -107,6 +107,7 @@ pub(crate) struct GivenNode {
 pub(crate) struct GivenSettings {
     pub(crate) service_proxy_name: String,
     pub(crate) allowed: Option<Vec<IpNet>>,
+    pub(crate) cluster_cidrs: Option<Vec<IpNet>>,
 }
 
 fn names(given: &[String]) -> Vec<Arc<str>> {
@@ -249,6 +250,11 @@ impl Cluster {
         };
         if let Some(allowed) = &self.settings.allowed {
             settings.external_ips.allowed_cidrs.clone_from(allowed);
+        }
+        if let Some(ranges) = &self.settings.cluster_cidrs {
+            settings.local_detection = LocalDetection::ClusterCidr {
+                cluster_cidrs: ranges.clone(),
+            };
         }
         let config = ProxyConfig {
             name: ProxyConfig::DEFAULT.into(),

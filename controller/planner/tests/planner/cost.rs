@@ -203,6 +203,29 @@ fn what_comes_and_goes_between_two_plans_is_nothing() {
     assert_eq!((update.planned, update.services.len()), (1, 1));
 }
 
+/// S-12. Balancers share a port number, not a place.
+#[test]
+fn a_balancer_that_changes_touches_no_other_on_the_same_port() {
+    let balancer = |number: usize, policy| -> Event {
+        let service = GivenService {
+            id: format!("ns/b{number}"),
+            ips: vec![format!("10.97.0.{number}").parse().unwrap()],
+            ports: vec!["443/TCP".into()],
+            external: Some(GivenExternal {
+                balancer: vec![format!("203.0.113.{number}").parse().unwrap()],
+                policy,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        service.build().into()
+    };
+    let mut planner = Planner::default();
+    planner.apply((1..=MANY).map(|number| balancer(number, GivenPolicy::Cluster)));
+    let update = planner.apply([balancer(7, GivenPolicy::Local)]);
+    assert_eq!((update.planned, update.services.len()), (1, 1));
+}
+
 /// A node that joins, moves or goes touches only Services that want an address of its own or of its
 /// pods.
 #[test]

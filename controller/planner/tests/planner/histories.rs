@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::build::{
     GivenEndpoint, GivenExternal, GivenNode, GivenPolicy, GivenService, GivenSlice,
 };
-use portolan_plan::{ServiceId, Settings};
-use portolan_planner::model::{Event, ObjectChange, ProxyConfig, SliceId};
+use portolan_plan::{LocalDetection, ServiceId, Settings};
+use portolan_planner::model::{Event, ObjectChange, ProxyConfig, ServiceCidr, SliceId};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -159,6 +159,9 @@ fn settings() -> impl Strategy<Value = Event> {
         };
         if let Some(allowed) = allowed {
             settings.external_ips.allowed_cidrs = vec![allowed.parse().unwrap()];
+        } else if name.is_empty() {
+            let cluster_cidrs = vec!["203.0.113.0/24".parse().unwrap()];
+            settings.local_detection = LocalDetection::ClusterCidr { cluster_cidrs };
         }
         ProxyConfig {
             name: ProxyConfig::DEFAULT.into(),
@@ -183,13 +186,22 @@ fn removal() -> impl Strategy<Value = Event> {
         Just(Event::ProxyConfig(ObjectChange::Remove(
             ProxyConfig::DEFAULT.into()
         ))),
+        Just(Event::ServiceCidr(ObjectChange::Replace(Vec::new()))),
         Just(Event::EndpointSlice(ObjectChange::Replace(Vec::new()))),
         Just(Event::Service(ObjectChange::Replace(Vec::new()))),
     ]
 }
 
+fn service_cidr() -> impl Strategy<Value = Event> {
+    select(vec!["10.96.0.0/16", "10.97.0.0/16"]).prop_map(|range| {
+        let (name, cidrs) = (range.replace('/', "-").into(), vec![range.parse().unwrap()]);
+        ServiceCidr { name, cidrs }.into()
+    })
+}
+
 pub(crate) fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![4 => service(), 6 => slice(), 3 => node(), 1 => settings(), 2 => removal()]
+    let seldom = prop_oneof![settings(), service_cidr()];
+    prop_oneof![4 => service(), 6 => slice(), 3 => node(), 1 => seldom, 2 => removal()]
 }
 
 pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {

@@ -30,9 +30,12 @@ pub(crate) fn present(planner: &Planner) -> Vec<Event> {
         .map(|object| Event::from((**object).clone()));
     let slices = model.slices().map(|object| Event::from((**object).clone()));
     let nodes = model.nodes().map(|object| Event::from((**object).clone()));
+    let ranges = model.service_cidr_objects();
+    let ranges = ranges.map(|object| Event::from((**object).clone()));
     services
         .chain(slices)
         .chain(nodes)
+        .chain(ranges)
         .chain([config.into()])
         .collect()
 }

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::histories::history;
-use portolan_plan::{Family, Frontend, FrontendKind, NodeEntry, Protocol, ServiceId};
+use portolan_plan::{
+    Family, Frontend, FrontendKind, LocalDetection, NodeEntry, Protocol, ServiceId,
+};
 use portolan_planner::model::{ClusterModel, Service};
 use portolan_planner::{Planner, is_usable_address};
 use proptest::prelude::*;
@@ -23,7 +25,7 @@ fn is_ours(service: &Service, proxy_name: &str) -> bool {
     ours && !service.cluster_ips.is_empty()
 }
 
-/// S-7, S-29, and addresses that are a pod's or an API server's.
+/// S-7, S-29, and addresses that may be a pod's.
 fn may_answer(
     model: &ClusterModel,
     service: &Service,
@@ -36,16 +38,11 @@ fn may_answer(
     let pods = model
         .nodes()
         .any(|node| node.pod_cidrs.iter().any(|range| range.contains(&address)));
-    let api_server = model.slices().any(|slice| {
-        let of = slice
-            .service_id()
-            .is_some_and(|id| id == ServiceId::new("default", "kubernetes"));
-        of && slice
-            .endpoints
-            .iter()
-            .any(|endpoint| endpoint.address == address)
-    });
     let settings = model.settings();
+    let of_cluster = match &settings.local_detection {
+        LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs.clone(),
+        _ => Vec::new(),
+    };
     let allowed = settings
         .external_ips
         .allowed_cidrs
@@ -58,8 +55,25 @@ fn may_answer(
     is_usable_address(address)
         && family
         && !pods
-        && !api_server
+        && !of_cluster.iter().any(|range| range.contains(&address))
         && (kind == FrontendKind::LoadBalancer || allowed)
+}
+
+fn is_api_server(model: &ClusterModel, place: Place) -> bool {
+    model.slices().any(|slice| {
+        let of = slice
+            .service_id()
+            .is_some_and(|id| id == ServiceId::new("default", "kubernetes"));
+        let port = slice
+            .ports
+            .iter()
+            .any(|port| (port.port, port.protocol) == (place.1, place.2));
+        of && port
+            && slice
+                .endpoints
+                .iter()
+                .any(|endpoint| Some(endpoint.address) == place.0)
+    })
 }
 
 /// Everything that a Service may have, each place once, by port.
@@ -97,7 +111,7 @@ fn wishes(model: &ClusterModel, service: &Service) -> Vec<(usize, Frontend)> {
     wishes
 }
 
-/// S-14 to S-19, S-25, S-31: where each Service answers on one node.
+/// S-14 to S-19, S-25, S-31: where each Service answers on one node. Cluster IPs are given first.
 fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
     let proxy_name = model.settings().service_proxy_name;
     let mut services: Vec<_> = model
@@ -106,18 +120,35 @@ fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
         .collect();
     services.sort_by_key(|service| (service.created.unwrap_or(i64::MAX), service.id.clone()));
     let mut taken: BTreeMap<Place, ServiceId> = BTreeMap::new();
-    let mut answers = BTreeSet::new();
-    for service in &services {
-        if let Some(port) = service.health_port() {
-            taken
-                .entry((None, port, Protocol::Tcp))
-                .or_insert(service.id.clone());
-        }
-        for (at, frontend) in wishes(model, service) {
-            let protocol = service.ports[at].protocol;
-            let place = (frontend.address, frontend.port, protocol);
-            if *taken.entry(place).or_insert(service.id.clone()) == service.id {
-                answers.insert((service.id.clone(), at, frontend));
+    let mut answers: BTreeSet<Answer> = BTreeSet::new();
+    for cluster_ips in [true, false] {
+        for service in &services {
+            if let Some(port) = service.health_port().filter(|_| !cluster_ips) {
+                taken
+                    .entry((None, port, Protocol::Tcp))
+                    .or_insert(service.id.clone());
+            }
+            for (at, frontend) in wishes(model, service) {
+                if (frontend.kind == FrontendKind::ClusterIp) != cluster_ips {
+                    continue;
+                }
+                let place = (frontend.address, frontend.port, service.ports[at].protocol);
+                let has_it = *taken.entry(place).or_insert(service.id.clone()) == service.id;
+                let served = |address: IpAddr| {
+                    answers.iter().any(|(id, other, won)| {
+                        (id, *other, won.kind) == (&service.id, at, FrontendKind::ClusterIp)
+                            && won
+                                .address
+                                .is_some_and(|won| Family::of(won) == Family::of(address))
+                    })
+                };
+                let free = cluster_ips
+                    || frontend
+                        .address
+                        .is_none_or(|a| served(a) && !is_api_server(model, place));
+                if has_it && free {
+                    answers.insert((service.id.clone(), at, frontend));
+                }
             }
         }
     }
@@ -132,10 +163,19 @@ fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
             .nodes()
             .filter(|node| node.addresses.contains(&address))
             .collect();
-        let protocol = model.service(id).unwrap().ports[*at].protocol;
-        let node_port = taken.get(&(None, frontend.port, protocol));
+        let port = &model.service(id).unwrap().ports[*at];
+        let node_port = taken
+            .get(&(None, frontend.port, port.protocol))
+            .filter(|owner| {
+                let owner = model.service(owner).unwrap();
+                owner
+                    .cluster_ips
+                    .iter()
+                    .any(|own| Family::of(*own) == Family::of(address))
+            });
         let own = owners.iter().any(|owner| owner.name == node.name);
-        owners.is_empty() || (own && node_port.is_none_or(|other| other == id))
+        let same_port = port.node_port == Some(frontend.port);
+        owners.is_empty() || (own && node_port.is_none_or(|other| other == id && same_port))
     });
     answers
 }
@@ -157,7 +197,14 @@ proptest! {
                     found.extend(port.frontends.iter().map(|frontend| (id.clone(), at, *frontend)));
                 }
             }
-            prop_assert_eq!(found, expected(planner.model(), &node), "on {}", node.name);
+            let mut owners = BTreeMap::new();
+            for (id, at, frontend) in &found {
+                // A node port on the port's own number may stand beside the node's address.
+                let protocol = planner.model().service(id).unwrap().ports[*at].protocol;
+                let place = (frontend.address, frontend.port, protocol);
+                prop_assert_eq!(owners.insert(place, (id, at)), None, "two owners of {:?}", place);
+            }
+            prop_assert_eq!(&found, &expected(planner.model(), &node), "on {}", node.name);
         }
     }
 }

@@ -273,6 +273,7 @@ proptest! {
         for name in NODES {
             let has_list = |planned: &&Arc<PlannedService>| {
                 planned.lists.keys().any(|key| key.scope.node().is_some_and(|node| &**node == name))
+                    || planned.head_of_node.contains_key(name)
             };
             let found: Vec<_> = planner.particular_to(name).map(|p| p.id.to_string()).collect();
             let looked: Vec<_> = planner.services().values().filter(has_list).map(|p| p.id.to_string()).collect();
