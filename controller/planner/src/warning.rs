@@ -189,6 +189,43 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Why no node answers for the Service on one of its addresses, whatever others ask for.
+    fn fmt_refusal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnusableAddress { kind, address } => write!(
+                f,
+                "{}: {address} is loopback, link-local, multicast or unspecified; no Service can answer \
+                 there",
+                field(*kind)
+            ),
+            Self::NoClusterIp { kind, address } => write!(
+                f,
+                "{}: {address} is {family}, the Service has no {family} cluster IP, so nothing serves it; \
+                 check spec.ipFamilies",
+                field(*kind),
+                family = Family::of(*address)
+            ),
+            Self::NeverCaptured {
+                kind,
+                address,
+                owner,
+            } => write!(
+                f,
+                "{}: {address} {owner}; no node answers there for a Service, or others would be cut \
+                 off; take it out, or use another address",
+                field(*kind)
+            ),
+            Self::NotAllowed { address } => write!(
+                f,
+                "spec.externalIPs: {address} is in no range of spec.settings.externalIPs.allowedCIDRs of \
+                 the ProxyConfig"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -215,30 +252,10 @@ impl fmt::Display for Reason {
                 )
             }
             Self::More(count) => write!(f, "and {count} more like these"),
-            Self::UnusableAddress { kind, address } => write!(
-                f,
-                "{}: {address} is loopback, link-local, multicast or unspecified; no Service can answer \
-                 there",
-                field(*kind)
-            ),
-            Self::NoClusterIp { kind, address } => write!(
-                f,
-                "{}: {address} is {family}, the Service has no {family} cluster IP, so nothing serves it; \
-                 check spec.ipFamilies",
-                field(*kind),
-                family = Family::of(*address)
-            ),
-            Self::NeverCaptured { kind, address, owner } => write!(
-                f,
-                "{}: {address} {owner}; no node answers there for a Service, or others would be cut \
-                 off; take it out, or use another address",
-                field(*kind)
-            ),
-            Self::NotAllowed { address } => write!(
-                f,
-                "spec.externalIPs: {address} is in no range of spec.settings.externalIPs.allowedCIDRs of \
-                 the ProxyConfig"
-            ),
+            Self::UnusableAddress { .. }
+            | Self::NoClusterIp { .. }
+            | Self::NeverCaptured { .. }
+            | Self::NotAllowed { .. } => self.fmt_refusal(f),
             Self::NoSourceRange { family } => write!(
                 f,
                 "spec.loadBalancerSourceRanges: none is {family}, so nobody may connect to the balancer's \

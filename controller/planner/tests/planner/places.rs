@@ -152,32 +152,40 @@ fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
             }
         }
     }
-    answers.retain(|(id, at, frontend)| {
-        let Some(address) = frontend
-            .address
-            .filter(|_| frontend.kind != FrontendKind::ClusterIp)
-        else {
-            return true;
-        };
-        let owners: Vec<_> = model
-            .nodes()
-            .filter(|node| node.addresses.contains(&address))
-            .collect();
-        let port = &model.service(id).unwrap().ports[*at];
-        let node_port = taken
-            .get(&(None, frontend.port, port.protocol))
-            .filter(|owner| {
-                let owner = model.service(owner).unwrap();
-                owner
-                    .cluster_ips
-                    .iter()
-                    .any(|own| Family::of(*own) == Family::of(address))
-            });
-        let own = owners.iter().any(|owner| owner.name == node.name);
-        let same_port = port.node_port == Some(frontend.port);
-        owners.is_empty() || (own && node_port.is_none_or(|other| other == id && same_port))
-    });
+    answers.retain(|answer| stays_on(model, node, &taken, answer));
     answers
+}
+
+/// On a node's own address only that node answers, and not where somebody has that node port.
+fn stays_on(
+    model: &ClusterModel,
+    node: &NodeEntry,
+    taken: &BTreeMap<Place, ServiceId>,
+    (id, at, frontend): &Answer,
+) -> bool {
+    let Some(address) = frontend
+        .address
+        .filter(|_| frontend.kind != FrontendKind::ClusterIp)
+    else {
+        return true;
+    };
+    let owners: Vec<_> = model
+        .nodes()
+        .filter(|node| node.addresses.contains(&address))
+        .collect();
+    let port = &model.service(id).unwrap().ports[*at];
+    let node_port = taken
+        .get(&(None, frontend.port, port.protocol))
+        .filter(|owner| {
+            let owner = model.service(owner).unwrap();
+            owner
+                .cluster_ips
+                .iter()
+                .any(|own| Family::of(*own) == Family::of(address))
+        });
+    let own = owners.iter().any(|owner| owner.name == node.name);
+    let same_port = port.node_port == Some(frontend.port);
+    owners.is_empty() || (own && node_port.is_none_or(|other| other == id && same_port))
 }
 
 proptest! {
