@@ -3,11 +3,11 @@
 //! One blocking thread runs this. It knows the kernel by a shadow that it keeps up with every
 //! operation that succeeded; after a failure, and once in every sync period, it looks again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::{FrontendKind, NodePlan, PlanHash};
+use portolan_plan::{NodePlan, PlanHash};
 use portolan_reconcile::{Desired, HostNetwork, Observed, Owned, diff, ready};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
@@ -53,8 +53,6 @@ pub struct Programmer<K> {
     shadow: Option<Observed>,
     /// The device that the shadow tells of.
     device: Option<Arc<str>>,
-    /// What was said about frontends that are not programmed.
-    said: BTreeMap<FrontendKind, usize>,
     applied: watch::Sender<Applied>,
 }
 
@@ -82,7 +80,6 @@ impl<K: Kernel> Programmer<K> {
             unrecorded: false,
             shadow: None,
             device: None,
-            said: BTreeMap::new(),
             applied,
         }
     }
@@ -181,26 +178,7 @@ impl<K: Kernel> Programmer<K> {
         Ok(())
     }
 
-    /// Says once, and again when it changes, what of a plan has no effect here.
-    fn say_what_is_left(&mut self, desired: &Desired) {
-        if self.said != desired.not_programmed {
-            self.said.clone_from(&desired.not_programmed);
-            let kinds = self.said.iter();
-            let kinds: Vec<_> = kinds
-                .map(|(kind, count)| format!("{count} {}", kind.as_str()))
-                .collect();
-            if !kinds.is_empty() {
-                let frontends = kinds.join(", ");
-                warn!(
-                    frontends,
-                    "planned, and not programmed: this version serves cluster IPs only"
-                );
-            }
-        }
-    }
-
     fn write(&mut self, desired: &Desired) -> Outcome {
-        self.say_what_is_left(desired);
         let Some(mut shadow) = self.shadow.take() else {
             return Outcome::default();
         };

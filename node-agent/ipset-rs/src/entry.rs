@@ -14,6 +14,7 @@ const PORT: u16 = 4;
 const PROTO: u16 = 7;
 pub(crate) const LINENO: u16 = 9;
 const IP2: u16 = 20;
+const CIDR2: u16 = 21;
 
 /// Attributes whose presence does not change which packets an entry matches: time left, line
 /// number, counters, comment.
@@ -45,6 +46,17 @@ pub enum Entry {
         /// Second address.
         source: IpAddr,
     },
+    /// Of hash:ip,port,net; the range must not be /0, and is as in [`Entry::Net`].
+    IpPortNet {
+        /// Address.
+        address: IpAddr,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Port, host order.
+        port: u16,
+        /// Range of second addresses.
+        net: IpNet,
+    },
 }
 
 impl Entry {
@@ -55,6 +67,7 @@ impl Entry {
             Self::IpPort { .. } => SetType::HashIpPort,
             Self::Net(_) => SetType::HashNet,
             Self::IpPortIp { .. } => SetType::HashIpPortIp,
+            Self::IpPortNet { .. } => SetType::HashIpPortNet,
         }
     }
 
@@ -68,7 +81,9 @@ impl Entry {
     #[must_use]
     pub fn family(&self) -> Family {
         match self {
-            Self::IpPort { address, .. } | Self::IpPortIp { address, .. } => Family::of(*address),
+            Self::IpPort { address, .. }
+            | Self::IpPortIp { address, .. }
+            | Self::IpPortNet { address, .. } => Family::of(*address),
             Self::Net(net) => Family::of(net.addr()),
         }
     }
@@ -93,6 +108,16 @@ impl Entry {
                 put_ip_port(buffer, *address, *protocol, *port)?;
                 attribute::put_address(buffer, IP2, *source)
             }
+            Self::IpPortNet {
+                address,
+                protocol,
+                port,
+                net,
+            } => {
+                put_ip_port(buffer, *address, *protocol, *port)?;
+                attribute::put_address(buffer, IP2, net.network())?;
+                attribute::put(buffer, CIDR2, &[net.prefix_len()])
+            }
         }
     }
 
@@ -109,6 +134,7 @@ impl Entry {
                 PORT => parts.port = Some(parse_u16_be(value)?),
                 PROTO => parts.protocol = Some(parse_u8(value)?),
                 IP2 => parts.source = Some(attribute::address(value)?),
+                CIDR2 => parts.source_prefix = Some(parse_u8(value)?),
                 kind if WITHOUT_MEANING.contains(&kind) => {}
                 _ => return Ok(None),
             }
@@ -135,11 +161,21 @@ struct Parts {
     protocol: Option<u8>,
     port: Option<u16>,
     source: Option<IpAddr>,
+    source_prefix: Option<u8>,
 }
 
 impl Parts {
     fn finish(self) -> Option<Entry> {
         let address = self.address?;
+        if let Some(prefix) = self.source_prefix {
+            let net = IpNet::new(self.source?, prefix).ok()?.trunc();
+            return self.prefix.is_none().then_some(Entry::IpPortNet {
+                address,
+                protocol: Protocol::from_number(self.protocol?)?,
+                port: self.port?,
+                net,
+            });
+        }
         match (self.prefix, self.protocol, self.port, self.source) {
             (Some(prefix), None, None, None) => IpNet::new(address, prefix)
                 .ok()

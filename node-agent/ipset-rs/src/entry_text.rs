@@ -1,4 +1,5 @@
-//! Entries as `ipset save` spells them: `10.0.0.1,tcp:80`, `10.96.0.0/12`, `fd00::1,udp:53,fd00::1`.
+//! Entries as `ipset save` spells them: `10.0.0.1,tcp:80`, `10.96.0.0/12`, `fd00::1,udp:53,fd00::1`,
+//! `10.0.0.1,tcp:80,10.1.0.0/16`. A range of one address is spelled as the address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,6 +30,12 @@ impl fmt::Display for Entry {
             } => {
                 write!(f, "{address},{protocol}:{port},{source}")
             }
+            Self::IpPortNet {
+                address,
+                protocol,
+                port,
+                net,
+            } => write!(f, "{address},{protocol}:{port},{}", Self::Net(*net)),
         }
     }
 }
@@ -68,6 +75,12 @@ impl FromStr for Entry {
                 address,
                 protocol,
                 port,
+            },
+            Some(third) if third.contains('/') => Self::IpPortNet {
+                address,
+                protocol,
+                port,
+                net: parse_net(third).map_err(refuse)?,
             },
             Some(third) => {
                 let source = parse_address(third).map_err(refuse)?;

@@ -113,11 +113,18 @@ pub enum SetType {
     HashNet,
     /// Address, protocol, port and a second address.
     HashIpPortIp,
+    /// Address, protocol, port and a range of second addresses.
+    HashIpPortNet,
 }
 
 impl SetType {
     /// Every type of this crate.
-    pub const ALL: [Self; 3] = [Self::HashIpPort, Self::HashNet, Self::HashIpPortIp];
+    pub const ALL: [Self; 4] = [
+        Self::HashIpPort,
+        Self::HashNet,
+        Self::HashIpPortIp,
+        Self::HashIpPortNet,
+    ];
 
     /// The kernel's name of it.
     #[must_use]
@@ -126,13 +133,14 @@ impl SetType {
             Self::HashIpPort => "hash:ip,port",
             Self::HashNet => "hash:net",
             Self::HashIpPortIp => "hash:ip,port,ip",
+            Self::HashIpPortNet => "hash:ip,port,net",
         }
     }
 
     /// The revision in which the last feature used here came: SCTP for types with ports.
     pub(crate) fn needed_revision(self) -> u8 {
         match self {
-            Self::HashIpPort | Self::HashIpPortIp => 1,
+            Self::HashIpPort | Self::HashIpPortIp | Self::HashIpPortNet => 1,
             Self::HashNet => 0,
         }
     }

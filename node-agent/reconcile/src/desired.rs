@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Family, Frontend, FrontendKind, Head, HeadPort, LocalDetection, NodeEntry, NodePlan, ServiceId,
-    Settings,
+    Family, FrontendKind, Head, HeadPort, ListUse, LocalDetection, NodeEntry, NodePlan, Outsiders,
+    Policy, ServiceId, Settings,
 };
 
+use crate::node_ports;
 use crate::route::{self, HostNetwork, LocalRoute};
 use crate::rules::Rules;
 use crate::{RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, flags};
@@ -57,8 +58,6 @@ pub struct Desired {
     pub service_ranges: Vec<IpNet>,
     /// Ranges in which nothing is ours.
     pub excluded: Vec<IpNet>,
-    /// Frontends that are planned and that this version does not program: how many of each kind.
-    pub not_programmed: BTreeMap<FrontendKind, usize>,
 }
 
 /// A set as it should be.
@@ -84,7 +83,7 @@ impl Desired {
     /// plan does not say what the node is.
     pub fn new(plan: &NodePlan, host: &HostNetwork) -> Option<Self> {
         let node = plan.node()?;
-        let mut builder = Builder::new(node);
+        let mut builder = Builder::new(node, host);
         for (service, head) in plan.heads() {
             builder.service(plan, service, head);
         }
@@ -116,11 +115,47 @@ impl Desired {
 struct Builder<'a> {
     settings: &'a Settings,
     desired: Desired,
+    /// Where node ports answer.
+    node_ports: BTreeSet<IpAddr>,
+    /// Addresses of Services that have to reach this node.
     addresses: BTreeSet<IpAddr>,
 }
 
+/// One address of a frontend, with what serves it.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    key: VirtualServerKey,
+    kind: FrontendKind,
+    service: &'a ServiceId,
+    head: &'a Head,
+    port: &'a HeadPort,
+}
+
+impl Place<'_> {
+    /// What serves it.
+    fn list(&self) -> Option<&ListUse> {
+        match self.kind {
+            FrontendKind::ClusterIp => Some(&self.port.internal),
+            _ => self.port.external.as_ref(),
+        }
+    }
+
+    fn entry(&self) -> SetEntry {
+        let VirtualServerKey {
+            address,
+            port,
+            protocol,
+        } = self.key;
+        SetEntry::AddressPort {
+            address,
+            protocol,
+            port,
+        }
+    }
+}
+
 impl<'a> Builder<'a> {
-    fn new(node: &'a NodeEntry) -> Self {
+    fn new(node: &'a NodeEntry, host: &HostNetwork) -> Self {
         let settings = &node.settings;
         let desired = Desired {
             node: node.name.clone(),
@@ -129,18 +164,16 @@ impl<'a> Builder<'a> {
             boot_critical: BTreeSet::new(),
             sets: SetId::all().map(|id| (id, DesiredSet::default())).collect(),
             routes: BTreeSet::new(),
-            rules: Family::BOTH
-                .map(|family| Rules::new(family, settings))
-                .into(),
+            rules: Vec::new(),
             sysctls: sysctls(),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
             excluded: settings.exclude_cidrs.clone(),
-            not_programmed: BTreeMap::new(),
         };
         Self {
             settings,
             desired,
+            node_ports: node_ports::addresses(node, host),
             addresses: BTreeSet::new(),
         }
     }
@@ -148,40 +181,54 @@ impl<'a> Builder<'a> {
     fn service(&mut self, plan: &NodePlan, service: &ServiceId, head: &Head) {
         for port in &head.ports {
             for frontend in &port.frontends {
-                self.frontend(plan, service, head, port, frontend);
+                let (kind, number) = (frontend.kind, frontend.port);
+                // A node port answers only in families in which the Service has a cluster IP.
+                let expanded = self.node_ports.iter().copied();
+                let expanded = expanded.filter(|address| port.has_family(Family::of(*address)));
+                let addresses: Vec<IpAddr> = match frontend.address {
+                    Some(address) => vec![address],
+                    None => expanded.collect(),
+                };
+                for address in addresses {
+                    let key = VirtualServerKey {
+                        address,
+                        port: number,
+                        protocol: port.protocol,
+                    };
+                    self.place(
+                        plan,
+                        Place {
+                            key,
+                            kind,
+                            service,
+                            head,
+                            port,
+                        },
+                    );
+                }
             }
         }
     }
 
-    fn frontend(
-        &mut self,
-        plan: &NodePlan,
-        service: &ServiceId,
-        head: &Head,
-        port: &HeadPort,
-        frontend: &Frontend,
-    ) {
-        // Another kind would need rules that do not exist yet.
-        let (FrontendKind::ClusterIp, Some(address)) = (frontend.kind, frontend.address) else {
-            let left = &mut self.desired.not_programmed;
-            *left.entry(frontend.kind).or_default() += 1;
-            return;
-        };
-        let key = VirtualServerKey {
-            address,
-            port: frontend.port,
-            protocol: port.protocol,
-        };
-        if self
-            .settings
-            .exclude_cidrs
-            .iter()
-            .any(|range| range.contains(&address))
-        {
+    fn place(&mut self, plan: &NodePlan, place: Place<'_>) {
+        let address = place.key.address;
+        let mut excluded = self.settings.exclude_cidrs.iter();
+        let Some(list) = place.list() else { return };
+        if excluded.any(|range| range.contains(&address)) {
             return;
         }
-        let backends = plan.backends(service, port, &port.internal, Family::of(address));
-        let scheduler = head.scheduler.as_ref().unwrap_or(&self.settings.scheduler);
+        let family = Family::of(address);
+        // Routed in any case, so that a Service without endpoints refuses like any other unused
+        // port. An empty virtual server would do it worse: to the node itself it answers UDP with
+        // "not permitted", and TCP over IPv6 only after a retransmission (S-21).
+        if place.kind != FrontendKind::NodePort {
+            self.addresses.insert(address);
+        }
+        // Whoever is kept out must not learn whether there are endpoints (S-93).
+        if place.kind == FrontendKind::LoadBalancer {
+            self.guard(&place);
+        }
+        let backends = plan.backends(place.service, place.port, list, family);
         let real_servers: BTreeMap<_, _> = backends
             .iter()
             .flat_map(|list| list.as_slice())
@@ -195,25 +242,54 @@ impl<'a> Builder<'a> {
                 )
             })
             .collect();
-        // Routed in any case, so that a Service without endpoints refuses like any other unused
-        // port. An empty virtual server would do it worse: to the node itself it answers UDP with
-        // "not permitted", and TCP over IPv6 only after a retransmission (S-21).
-        self.addresses.insert(address);
         if real_servers.is_empty() {
             return;
         }
-        let server = virtual_server(scheduler, port.affinity_seconds, real_servers);
-        self.desired.virtual_servers.insert(key, server);
-        if head.boot_critical {
-            self.desired.boot_critical.insert(key);
+        let scheduler = place.head.scheduler.as_ref();
+        let scheduler = scheduler.unwrap_or(&self.settings.scheduler);
+        let server = virtual_server(scheduler, place.port.affinity_seconds, real_servers);
+        self.desired.virtual_servers.insert(place.key, server);
+        if place.head.boot_critical {
+            self.desired.boot_critical.insert(place.key);
         }
-        let entry = SetEntry::AddressPort {
+        self.entry(SetRole::Frontend, address, place.entry());
+        match (place.kind, list.policy) {
+            (FrontendKind::ClusterIp, _) => {
+                self.entry(SetRole::ClusterIp, address, place.entry());
+            }
+            (_, Policy::Cluster) => self.entry(SetRole::Masq, address, place.entry()),
+            (_, Policy::Local) => {}
+        }
+        if list.choice(family).outsiders == Outsiders::Drop {
+            self.entry(SetRole::NoLocal, address, place.entry());
+        }
+    }
+
+    /// Lets only these sources in (S-86). A range of everything is no guard, and sets cannot hold
+    /// it (S-87); a family without a range is closed by the other's (S-88).
+    fn guard(&mut self, place: &Place<'_>) {
+        let VirtualServerKey {
             address,
-            protocol: port.protocol,
-            port: frontend.port,
-        };
-        self.entry(SetRole::Frontend, address, entry);
-        self.entry(SetRole::ClusterIp, address, entry);
+            port,
+            protocol,
+        } = place.key;
+        let all = &place.port.source_ranges;
+        let own = all
+            .iter()
+            .filter(|range| Family::of(range.addr()) == Family::of(address));
+        if all.is_empty() || own.clone().any(|range| range.prefix_len() == 0) {
+            return;
+        }
+        for net in own {
+            let entry = SetEntry::AddressPortNet {
+                address,
+                protocol,
+                port,
+                net: net.trunc(),
+            };
+            self.entry(SetRole::Allow, address, entry);
+        }
+        self.entry(SetRole::Guarded, address, place.entry());
     }
 
     fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
@@ -243,6 +319,23 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether pods of this family can be told from others at all.
+    fn tells_pods(&self, family: Family) -> bool {
+        match &self.settings.local_detection {
+            LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
+                let pods = SetId {
+                    role: SetRole::Pods,
+                    family,
+                };
+                let set = self.desired.sets.get(&pods);
+                set.is_some_and(|set| !set.entries.is_empty())
+            }
+            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
+                true
+            }
+        }
+    }
+
     /// A range as entries: the kernel's sets cannot hold a /0, two halves say the same.
     fn nets(&mut self, role: SetRole, range: IpNet) {
         let range = range.trunc();
@@ -267,6 +360,9 @@ impl<'a> Builder<'a> {
         for route in &routes {
             self.nets(SetRole::VipNet, route.destination);
         }
+        self.desired.rules = Family::BOTH
+            .map(|family| Rules::new(family, self.settings, self.tells_pods(family)))
+            .into();
         for set in self.desired.sets.values_mut() {
             let entries = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
             set.max_elements = entries.checked_next_power_of_two().unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! From what is to what should be: operations in phases whose order keeps traffic flowing.
 //!
 //! Additions go before removals, and each thing before what leads traffic to it: sets that
-//! masquerade, rules, virtual servers with all their backends, `FRONTEND`, `VIPNET`, routes.
+//! masquerade or guard, rules, virtual servers with all their backends, `FRONTEND`, `VIPNET`, routes.
 //! Removals follow in reverse. A virtual server with endpoints is never empty in between (S-186).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,9 @@ pub enum Phase {
     Ground,
     /// Sets that should exist.
     CreateSets,
-    /// Entries that masquerade.
+    /// Entries of `ALLOW`: before what they are exceptions of.
+    Admit,
+    /// Entries that masquerade, and that keep clients out.
     Guard,
     /// Rules.
     Rules,
@@ -42,8 +44,10 @@ pub enum Phase {
     Unanswer,
     /// Real and virtual servers that go.
     RemoveServers,
-    /// Entries that masquerade that go.
+    /// Entries that masquerade, and that keep clients out, that go.
     Unguard,
+    /// Entries of `ALLOW` that go.
+    Unadmit,
 }
 
 /// The operations that lead from `observed` to `desired`, touching nothing that is not `owned`.
@@ -136,7 +140,13 @@ fn entries(batch: &mut Batch, set: SetId, wanted: &DesiredSet, found: &ObservedS
 
 fn phases(role: SetRole) -> (Phase, Phase) {
     match role {
-        SetRole::ClusterIp | SetRole::Hairpin | SetRole::Pods => (Phase::Guard, Phase::Unguard),
+        SetRole::Allow => (Phase::Admit, Phase::Unadmit),
+        SetRole::ClusterIp
+        | SetRole::Hairpin
+        | SetRole::Masq
+        | SetRole::NoLocal
+        | SetRole::Guarded
+        | SetRole::Pods => (Phase::Guard, Phase::Unguard),
         SetRole::Frontend => (Phase::Answer, Phase::Unanswer),
         SetRole::VipNet => (Phase::Refuse, Phase::Unrefuse),
     }

@@ -12,6 +12,7 @@ mod desired;
 mod diff;
 mod document;
 mod model;
+mod node_ports;
 mod observed;
 mod op;
 mod owned;

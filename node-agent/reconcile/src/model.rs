@@ -103,7 +103,8 @@ impl ModelKernel {
         let set = self.state.sets.get(id).ok_or(Refusal::NotFound)?;
         let family = match entry {
             crate::SetEntry::AddressPort { address, .. }
-            | crate::SetEntry::AddressPortSource { address, .. } => Family::of(*address),
+            | crate::SetEntry::AddressPortSource { address, .. }
+            | crate::SetEntry::AddressPortNet { address, .. } => Family::of(*address),
             crate::SetEntry::Net(net) => {
                 // The kernel's sets hold no /0.
                 need(net.prefix_len() > 0, Refusal::Invalid)?;

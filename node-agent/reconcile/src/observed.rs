@@ -56,7 +56,9 @@ impl Observed {
                     port,
                     protocol,
                 }),
-                SetEntry::Net(_) | SetEntry::AddressPortSource { .. } => None,
+                SetEntry::Net(_)
+                | SetEntry::AddressPortSource { .. }
+                | SetEntry::AddressPortNet { .. } => None,
             })
     }
 

@@ -15,6 +15,14 @@ pub enum SetRole {
     ClusterIp,
     /// This node's endpoints as they reach themselves.
     Hairpin,
+    /// Other frontends of Services with policy Cluster: their clients are masqueraded (S-77).
+    Masq,
+    /// Frontends whose policy Local leaves outsiders to other nodes (S-22).
+    NoLocal,
+    /// Who may connect to guarded frontends (S-86).
+    Allow,
+    /// Frontends that are for some sources only.
+    Guarded,
     /// The ranges of this node's pods.
     Pods,
     /// Every address and port on which a Service answers, that is, has a backend.
@@ -25,9 +33,13 @@ pub enum SetRole {
 
 impl SetRole {
     /// All roles, in the order in which their entries are added.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 9] = [
         Self::ClusterIp,
         Self::Hairpin,
+        Self::Masq,
+        Self::NoLocal,
+        Self::Allow,
+        Self::Guarded,
         Self::Pods,
         Self::Frontend,
         Self::VipNet,
@@ -38,6 +50,10 @@ impl SetRole {
         match self {
             Self::ClusterIp => "CLUSTERIP",
             Self::Hairpin => "HAIRPIN",
+            Self::Masq => "MASQ",
+            Self::NoLocal => "NOLOCAL",
+            Self::Allow => "ALLOW",
+            Self::Guarded => "GUARDED",
             Self::Pods => "PODS",
             Self::Frontend => "FRONTEND",
             Self::VipNet => "VIPNET",
@@ -47,7 +63,10 @@ impl SetRole {
     /// The kind of set that serves the role.
     pub fn kind(self) -> SetKind {
         match self {
-            Self::ClusterIp | Self::Frontend => SetKind::HashIpPort,
+            Self::ClusterIp | Self::Masq | Self::NoLocal | Self::Guarded | Self::Frontend => {
+                SetKind::HashIpPort
+            }
+            Self::Allow => SetKind::HashIpPortNet,
             Self::Hairpin => SetKind::HashIpPortIp,
             Self::Pods | Self::VipNet => SetKind::HashNet,
         }
@@ -106,6 +125,8 @@ pub enum SetKind {
     HashNet,
     /// Addresses with protocol and port, and a second address.
     HashIpPortIp,
+    /// Addresses with protocol and port, and a range of second addresses.
+    HashIpPortNet,
 }
 
 impl SetKind {
@@ -115,6 +136,7 @@ impl SetKind {
             Self::HashIpPort => "hash:ip,port",
             Self::HashNet => "hash:net",
             Self::HashIpPortIp => "hash:ip,port,ip",
+            Self::HashIpPortNet => "hash:ip,port,net",
         }
     }
 }
@@ -143,6 +165,17 @@ pub enum SetEntry {
         port: u16,
         /// The source address.
         source: IpAddr,
+    },
+    /// Of a `hash:ip,port,net`.
+    AddressPortNet {
+        /// The destination address.
+        address: IpAddr,
+        /// The protocol.
+        protocol: Protocol,
+        /// The destination port.
+        port: u16,
+        /// The range of source addresses, never /0.
+        net: IpNet,
     },
 }
 
@@ -173,6 +206,19 @@ impl fmt::Display for SetEntry {
                 source,
             } => {
                 write!(f, "{address},{}:{port},{source}", word(*protocol))
+            }
+            Self::AddressPortNet {
+                address,
+                protocol,
+                port,
+                net,
+            } => {
+                write!(
+                    f,
+                    "{address},{}:{port},{}",
+                    word(*protocol),
+                    Self::Net(*net)
+                )
             }
         }
     }

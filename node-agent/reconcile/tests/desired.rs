@@ -36,15 +36,19 @@ fn a_small_plan_becomes_this_kernel_state() {
 #[test]
 fn rules_are_what_iptables_is_given() {
     let text = |settings: &Settings, family| {
-        restore_text(&Rules::new(family, settings), &ObservedRules::default()).unwrap()
+        restore_text(
+            &Rules::new(family, settings, true),
+            &ObservedRules::default(),
+        )
+        .unwrap()
     };
     insta::assert_snapshot!("rules_ipv4", text(&Settings::default(), Family::Ipv4));
     insta::assert_snapshot!("rules_ipv6", text(&Settings::default(), Family::Ipv6));
 }
 
 fn prerouting(settings: &Settings) -> String {
-    let rules = Rules::new(Family::Ipv4, settings);
-    rules.tables[1].chains["PREROUTING"].join("\n")
+    let rules = Rules::new(Family::Ipv4, settings, true);
+    rules.tables[2].chains["PREROUTING"][0].clone()
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn outsiders_are_told_from_pods_as_the_settings_say() {
 
 #[test]
 fn what_is_loaded_is_recognised_and_only_what_differs_is_loaded() {
-    let rules = Rules::new(Family::Ipv4, &Settings::default());
+    let rules = Rules::new(Family::Ipv4, &Settings::default(), true);
     let mut saved = String::new();
     for table in &rules.tables {
         saved.push_str(&format!("*{}\n:INPUT ACCEPT [7:420]\n", table.name));

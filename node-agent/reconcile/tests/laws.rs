@@ -4,9 +4,7 @@
 
 use std::net::IpAddr;
 
-use portolan_plan::{
-    Entry, EntryHash, EntryKey, Frontend, FrontendKind, NodePlan, Protocol, strategies,
-};
+use portolan_plan::{Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies};
 use portolan_reconcile::{
     Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, SetEntry, SetRole,
     VirtualServer, VirtualServerKey, cleanup, diff, ready,
@@ -23,7 +21,7 @@ fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
         let mut head = portolan_plan::Head::clone(&head);
         for port in &mut head.ports {
             let protocol = port.protocol;
-            let mut free = |f: &mut Frontend| taken.insert((f.kind, f.address, f.port, protocol));
+            let mut free = |f: &mut Frontend| taken.insert((f.address, f.port, protocol));
             port.frontends.retain(|frontend| free(frontend));
         }
         Entry::Head(head.into())
@@ -341,22 +339,4 @@ fn phases_come_in_the_order_of_the_packet_path() {
         Phase::Route,
     ];
     assert_eq!(names, expected);
-}
-
-#[test]
-fn only_cluster_ips_become_virtual_servers_so_far() {
-    let document: portolan_plan::PlanDocument =
-        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
-    let plan = document.into_plan().unwrap();
-    let kinds: std::collections::BTreeSet<_> = plan
-        .heads()
-        .flat_map(|(_, head)| &head.ports)
-        .flat_map(|port| &port.frontends)
-        .map(|frontend| frontend.kind)
-        .collect();
-    assert_eq!(kinds, [FrontendKind::ClusterIp].into());
-    assert_eq!(
-        Desired::new(&plan, &host()).unwrap().virtual_servers.len(),
-        5
-    );
 }

@@ -9,6 +9,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+use smallvec::SmallVec;
 
 use crate::{
     Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort,
@@ -94,6 +95,14 @@ fn source_range() -> impl Strategy<Value = IpNet> {
     })
 }
 
+/// An external address, as `(kind, address)`.
+fn external_address() -> impl Strategy<Value = (FrontendKind, IpAddr)> {
+    let kinds = vec![FrontendKind::ExternalIp, FrontendKind::LoadBalancer];
+    let v4 = (1u8..5).prop_map(|host| IpAddr::from([198, 51, 100, host]));
+    let v6 = (1u16..5).prop_map(|host| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]));
+    (select(kinds), prop_oneof![v4, v6])
+}
+
 fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
     let frontends = prop_oneof![
         cluster_ip(Family::Ipv4).prop_map(|address| vec![address]),
@@ -104,14 +113,14 @@ fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
     (
         protocol(),
         port(),
-        option::of(port()),
+        (option::of(port()), vec(external_address(), 0..3)),
         frontends,
         list_use(),
-        option::of(list_use()),
+        list_use(),
         rest,
     )
         .prop_map(
-            move |(protocol, port, node_port, addresses, internal, external, rest)| {
+            move |(protocol, port, (node_port, others), addresses, internal, external, rest)| {
                 let frontend = |address| Frontend {
                     kind: FrontendKind::ClusterIp,
                     address,
@@ -123,12 +132,19 @@ fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
                     address: None,
                     port,
                 });
+                let others = others.into_iter().map(|(kind, address)| Frontend {
+                    kind,
+                    address: Some(address),
+                    port,
+                });
+                let frontends: SmallVec<_> = cluster.chain(others).chain(node).collect();
+                let is_external = |f: &Frontend| f.kind != FrontendKind::ClusterIp;
                 HeadPort {
                     name: name.clone(),
                     protocol,
-                    frontends: cluster.chain(node).collect(),
+                    external: frontends.iter().any(is_external).then_some(external),
+                    frontends,
                     internal,
-                    external,
                     affinity_seconds: rest.0,
                     source_ranges: rest.1,
                 }

@@ -73,12 +73,28 @@ const NAT_JUMPS: &[Jump] = &[
     },
 ];
 
+const MANGLE_JUMPS: &[Jump] = &[
+    Jump {
+        from: "INPUT",
+        to: "INPUT",
+    },
+    Jump {
+        from: "OUTPUT",
+        to: "OUTPUT",
+    },
+];
+
 impl Rules {
-    /// The rules of a family under these settings.
-    pub fn new(family: Family, settings: &Settings) -> Self {
+    /// The rules of a family under these settings. Where pods of the family cannot be told from
+    /// others, nobody is taken for an outsider that has to be kept out.
+    pub fn new(family: Family, settings: &Settings, tells_pods: bool) -> Self {
         Self {
             family,
-            tables: vec![filter(family, settings), nat(family, settings)],
+            tables: vec![
+                filter(family, settings),
+                mangle(family, settings, tells_pods),
+                nat(family, settings),
+            ],
         }
     }
 
@@ -131,13 +147,33 @@ fn filter(family: Family, settings: &Settings) -> Table {
     }
 }
 
+/// Who is kept out, in silence and before anything could answer (S-22, S-86, S-93). The node's own
+/// packets come by `OUTPUT` (S-91).
+fn mangle(family: Family, settings: &Settings, tells_pods: bool) -> Table {
+    let (guarded, allow) = (set(family, SetRole::Guarded), set(family, SetRole::Allow));
+    let guard = format!(
+        "-m set --match-set {guarded} dst,dst -m set ! --match-set {allow} dst,dst,src -j DROP"
+    );
+    let mut input = vec![guard.clone()];
+    if tells_pods {
+        let outside = not_from_pods(family, settings, &set(family, SetRole::NoLocal));
+        // Connections that stand go on: they drain.
+        input.push(format!("{outside} -m conntrack --ctstate NEW -j DROP"));
+    }
+    Table {
+        name: "mangle",
+        jumps: MANGLE_JUMPS,
+        chains: BTreeMap::from([("INPUT", input), ("OUTPUT", vec![guard])]),
+    }
+}
+
 fn nat(family: Family, settings: &Settings) -> Table {
     let mark = mark(settings);
     let (cluster, frontend) = (
         set(family, SetRole::ClusterIp),
         set(family, SetRole::Frontend),
     );
-    let hairpin = set(family, SetRole::Hairpin);
+    let (hairpin, masq) = (set(family, SetRole::Hairpin), set(family, SetRole::Masq));
     let set_mark = format!("-j MARK --set-xmark {mark}/{mark}");
     let masquerade = "-j MASQUERADE --random-fully";
     let chains = BTreeMap::from([
@@ -166,10 +202,10 @@ fn nat(family: Family, settings: &Settings) -> Table {
         // Only packets from elsewhere: replies to pods find their way back by themselves (S-73).
         (
             "PREROUTING",
-            vec![format!(
-                "{} {set_mark}",
-                outsiders(family, settings, &cluster)
-            )],
+            vec![
+                format!("{} {set_mark}", outsiders(family, settings, &cluster)),
+                format!("{} {set_mark}", not_from_here(family, settings, &masq)),
+            ],
         ),
     ]);
     Table {
@@ -191,12 +227,28 @@ fn mark(settings: &Settings) -> String {
 }
 
 /// Matches packets to this set that do not come from a pod; all of them where everybody counts as
-/// outside. Interfaces stand before other matches, as the tools print them.
+/// outside (S-75).
 fn outsiders(family: Family, settings: &Settings, to: &str) -> String {
-    let to = format!("-m set --match-set {to} dst,dst");
     if settings.masquerade.all {
-        return to;
+        return format!("-m set --match-set {to} dst,dst");
     }
+    not_from_pods(family, settings, to)
+}
+
+/// Matches packets to this set that do not come from a pod of this node (S-77). Ranges of the whole
+/// cluster do not tell which node a pod is on, and one of another node that is itself the backend
+/// would wait for ever for an answer that it gave itself.
+fn not_from_here(family: Family, settings: &Settings, to: &str) -> String {
+    match &settings.local_detection {
+        LocalDetection::ClusterCidr { .. } => format!("-m set --match-set {to} dst,dst"),
+        _ => not_from_pods(family, settings, to),
+    }
+}
+
+/// Matches packets to this set that do not come from what counts as a pod. Interfaces stand before
+/// other matches, as the tools print them.
+fn not_from_pods(family: Family, settings: &Settings, to: &str) -> String {
+    let to = format!("-m set --match-set {to} dst,dst");
     match &settings.local_detection {
         // An empty set of pods excludes nobody, so everybody is masqueraded then.
         LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {

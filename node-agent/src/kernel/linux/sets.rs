@@ -144,6 +144,7 @@ fn set_type(kind: SetKind) -> SetType {
         SetKind::HashIpPort => SetType::HashIpPort,
         SetKind::HashNet => SetType::HashNet,
         SetKind::HashIpPortIp => SetType::HashIpPortIp,
+        SetKind::HashIpPortNet => SetType::HashIpPortNet,
     }
 }
 
@@ -193,6 +194,17 @@ fn kernel_entry(entry: &SetEntry) -> Entry {
             port,
             source,
         },
+        SetEntry::AddressPortNet {
+            address,
+            protocol,
+            port,
+            net,
+        } => Entry::IpPortNet {
+            address,
+            protocol: kernel_protocol(protocol),
+            port,
+            net,
+        },
     }
 }
 
@@ -219,6 +231,17 @@ fn known_entry(entry: &Entry) -> Option<SetEntry> {
             protocol: known_protocol(protocol),
             port,
             source,
+        },
+        Entry::IpPortNet {
+            address,
+            protocol,
+            port,
+            net,
+        } => SetEntry::AddressPortNet {
+            address,
+            protocol: known_protocol(protocol),
+            port,
+            net,
         },
         _ => return None,
     })

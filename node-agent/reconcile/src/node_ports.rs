@@ -1,0 +1,106 @@
+//! On which of the node's own addresses its node ports answer (S-32 to S-36).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use portolan_plan::{Family, NodeEntry};
+
+use crate::route::HostNetwork;
+
+/// Spells the node's first address of each family, in the order of its Node object.
+const PRIMARY: &str = "primary";
+
+/// The addresses that the settings select; no setting at all selects every one.
+///
+/// A family in which the settings name no range has no node ports (S-33).
+pub(crate) fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
+    let selected = &node.settings.node_port_addresses;
+    if selected.iter().any(|text| text == PRIMARY) {
+        let first = |family| {
+            let mut own = node.addresses.iter();
+            own.find(|address| Family::of(**address) == family).copied()
+        };
+        return Family::BOTH.into_iter().filter_map(first).collect();
+    }
+    let ranges: Vec<IpNet> = selected
+        .iter()
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    let is_selected = |address: &IpAddr| {
+        selected.is_empty() || ranges.iter().any(|range| range.contains(address))
+    };
+    // Our own device is not among the host's interfaces, so no Service address is selected (S-36).
+    let all = host.addresses.iter().map(|host| host.address);
+    all.filter(|address| can_have_node_ports(*address) && is_selected(address))
+        .collect()
+}
+
+/// Nothing from loopback could be masqueraded (S-35), and an IPv6 link-local address belongs to one
+/// link.
+fn can_have_node_ports(address: IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(address.is_loopback() || link_local)
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_plan::Settings;
+
+    use super::*;
+    use crate::HostAddress;
+
+    fn selected(settings: &[&str]) -> Vec<String> {
+        let texts =
+            |texts: &[&str]| -> Vec<IpAddr> { texts.iter().flat_map(|t| t.parse()).collect() };
+        let node = NodeEntry {
+            addresses: texts(&["192.168.1.1", "192.168.1.2", "fd00::1"]),
+            settings: Settings {
+                node_port_addresses: settings.iter().map(ToString::to_string).collect(),
+                ..Settings::default()
+            },
+            ..NodeEntry::default()
+        };
+        let own = [
+            "127.0.0.1",
+            "::1",
+            "fe80::1",
+            "169.254.20.10",
+            "192.168.1.1",
+            "192.168.1.2",
+            "fd00::1",
+        ];
+        let address = |address| HostAddress {
+            address,
+            peer: None,
+        };
+        let host = HostNetwork {
+            addresses: texts(&own).into_iter().map(address).collect(),
+            routes: Vec::new(),
+        };
+        addresses(&node, &host)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn primary_is_the_nodes_first_address_of_each_family() {
+        assert_eq!(selected(&["primary"]), ["192.168.1.1", "fd00::1"], "S-34");
+    }
+
+    #[test]
+    fn without_a_setting_all_addresses_serve_but_loopback_and_ipv6_link_local() {
+        let all = ["169.254.20.10", "192.168.1.1", "192.168.1.2", "fd00::1"];
+        assert_eq!(selected(&[]), all, "S-32");
+    }
+
+    #[test]
+    fn ranges_select_and_a_family_without_one_has_no_node_ports() {
+        assert_eq!(selected(&["192.168.1.2/32"]), ["192.168.1.2"], "S-33");
+        assert_eq!(selected(&["127.0.0.0/8", "::/0"]), ["fd00::1"], "S-35");
+    }
+}
