@@ -1,5 +1,7 @@
 //! Tables of what clients must meet: one row per cell, read from a checked-in file.
 
+pub mod external;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::manifests::{Frontend, Manifests};
-use crate::topology::world::{Family, Resident};
+use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
 
 /// What a client must meet.
@@ -20,6 +22,8 @@ pub enum Expect {
     Refused,
     /// No echo reply.
     Unanswered,
+    /// No answer and no refusal.
+    Silent,
 }
 
 /// Whom an endpoint must see.
@@ -68,7 +72,9 @@ pub struct Row {
     pub expect: Expect,
     /// For answers, whom the endpoint must see.
     pub source: Option<Source>,
-    /// Every ready endpoint of the Service.
+    /// The node that takes the connection.
+    pub taken_by: Node,
+    /// Every endpoint that must answer.
     pub endpoints: BTreeSet<SocketAddr>,
     /// Rows of the semantics table.
     pub rules: Vec<String>,
@@ -140,17 +146,10 @@ fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
         "expect: {} endpoints are ready",
         endpoints.len()
     );
-    let is_rule = |rule: &String| {
-        rule.strip_prefix("S-")
-            .and_then(|n| n.parse().ok())
-            .is_some_and(|n: u16| (1..=211).contains(&n))
-    };
-    ensure!(
-        !raw.rules.is_empty() && raw.rules.iter().all(is_rule),
-        "rules: S-1 to S-211, at least one"
-    );
+    check_rules(&raw.rules)?;
     Ok(Row {
         from,
+        taken_by: from.served_by(),
         to: raw.to,
         target,
         protocol: raw.protocol,
@@ -159,6 +158,19 @@ fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
         endpoints,
         rules: raw.rules,
     })
+}
+
+fn check_rules(rules: &[String]) -> Result<()> {
+    let is_rule = |rule: &String| {
+        rule.strip_prefix("S-")
+            .and_then(|n| n.parse().ok())
+            .is_some_and(|n: u16| (1..=211).contains(&n))
+    };
+    ensure!(
+        !rules.is_empty() && rules.iter().all(is_rule),
+        "rules: S-1 to S-211, at least one"
+    );
+    Ok(())
 }
 
 fn address(to: &str, family: Family, frontends: &[Frontend]) -> Result<IpAddr> {

@@ -38,6 +38,9 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "cluster/nodes.yaml",
     "cluster/services.yaml",
     "cluster/endpointslices.yaml",
+    "external/services.yaml",
+    "external/endpointslices.yaml",
+    "tables/external.yaml",
     "tables/packet-path.yaml",
     "tables/refusals.yaml",
 ];
@@ -48,6 +51,10 @@ pub const CLUSTER: [&str; 3] = [
     "cluster/services.yaml",
     "cluster/endpointslices.yaml",
 ];
+/// Services with frontends beside their cluster IPs, on the same nodes.
+pub const EXTERNAL: [&str; 2] = ["external/services.yaml", "external/endpointslices.yaml"];
+/// What clients must meet on those frontends.
+pub const EXTERNAL_PATH: &str = "tables/external.yaml";
 /// What clients must meet in that cluster.
 pub const PACKET_PATH: &str = "tables/packet-path.yaml";
 /// What programs say when a node or an address is not as they need it.

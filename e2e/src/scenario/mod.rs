@@ -45,6 +45,7 @@ pub const ALL: &[Scenario] = &[
     topology::SCENARIO,
     refusals::SCENARIO,
     packet_path::SCENARIO,
+    packet_path::EXTERNAL,
     restarts::SCENARIO,
     ipvs_rate::SCENARIO,
 ];

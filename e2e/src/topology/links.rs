@@ -4,7 +4,9 @@
 //! Pods hang on routed cables, not on a bridge, so that every packet between them passes the
 //! node's hooks. The underlay is a bridge in a namespace of its own.
 
-use super::world::{Family, Node, OUTSIDE, Pod, SERVICES_V4, SERVICES_V6, outside_address};
+use super::world::{
+    EXTERNAL_V4, EXTERNAL_V6, Family, Node, OUTSIDE, Pod, SERVICES_V4, SERVICES_V6, outside_address,
+};
 
 /// How the nodes reach each other's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
@@ -159,14 +161,15 @@ fn pod(pod: Pod) -> String {
 
 fn outside() -> String {
     let mut text = "link set lo up\nlink set eth0 up\n".to_owned();
-    for (family, bits, services) in [
-        (Family::IPv4, 24, SERVICES_V4),
-        (Family::IPv6, 64, SERVICES_V6),
+    for (family, bits, services, external) in [
+        (Family::IPv4, 24, SERVICES_V4, EXTERNAL_V4),
+        (Family::IPv6, 64, SERVICES_V6, EXTERNAL_V6),
     ] {
         let (address, node) = (outside_address(family), Node::A.address(family));
         text += &format!(
             "address add {address}/{bits} dev eth0 nodad\n\
-             route add {services} via {node}\n"
+             route add {services} via {node}\n\
+             route add {external} via {node}\n"
         );
     }
     text

@@ -9,6 +9,10 @@ use serde::Deserialize;
 pub const SERVICES_V4: &str = "10.96.0.0/12";
 /// The IPv6 service range.
 pub const SERVICES_V6: &str = "fd00:10:96::/112";
+/// Where balancers' addresses and external IPs of the lab are; outsiders send these to node-a too.
+pub const EXTERNAL_V4: &str = "203.0.113.0/24";
+/// The same over IPv6.
+pub const EXTERNAL_V6: &str = "2001:db8:113::/64";
 /// Pods of each node, numbered from 1.
 pub const PODS_PER_NODE: u8 = 3;
 

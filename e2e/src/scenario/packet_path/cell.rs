@@ -68,6 +68,8 @@ fn attempt_all(row: &Row, waits: Waits) -> Result<Vec<Attempt>> {
         // Twice around, so that an endpoint that fails every other time shows.
         Expect::Answered => ((2 * row.endpoints.len()).max(4), SILENCE),
         Expect::Refused => (2, SILENCE),
+        // It would have answered long before.
+        Expect::Silent => (2, BEFORE_RETRANSMISSION),
         Expect::Unanswered => (1, AT_ONCE * 5),
     };
     let mut attempts = Vec::new();
@@ -108,6 +110,15 @@ fn judge(row: &Row, at_once: Duration, attempts: &[Attempt]) -> Result<String> {
             }
             Ok("refused".to_owned())
         }
+        Expect::Silent => {
+            let loud = attempts
+                .iter()
+                .find(|attempt| attempt.outcome != Outcome::Silent);
+            match loud {
+                Some(loud) => bail!("not silent but {}", loud.outcome),
+                None => Ok("silent".to_owned()),
+            }
+        }
         Expect::Unanswered => {
             let answer = attempts
                 .iter()
@@ -144,7 +155,7 @@ fn answered(row: &Row, attempts: &[Attempt]) -> Result<String> {
         let hairpin = row.source == Some(Source::Hairpin) && *by == row.from.name();
         let from_node = hairpin || row.source == Some(Source::Node);
         let right = if from_node {
-            row.from.served_by().all_addresses(family).contains(seen)
+            row.taken_by.all_addresses(family).contains(seen)
         } else {
             is_address_of(row.from, family, *seen)
         };
@@ -181,6 +192,7 @@ mod tests {
     fn row(from: &str, expect: Expect, source: Option<Source>) -> Row {
         Row {
             from: Resident::named(from).unwrap(),
+            taken_by: Resident::named(from).unwrap().served_by(),
             to: "web".into(),
             target: "10.96.0.10:80".parse().unwrap(),
             protocol: Protocol::Tcp,

@@ -158,7 +158,7 @@ fn starts_without_writing(
     witness::must_equal(before, &witness::everything(topology.node(node)?)?)
 }
 
-fn cleans_up(
+pub(super) fn cleans_up(
     cluster: &Cluster<'_>,
     topology: &Topology,
     node: Node,

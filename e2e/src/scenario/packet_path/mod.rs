@@ -2,7 +2,10 @@
 //! then what agents leave behind when they stop, start again and clean up.
 
 mod cell;
+mod external;
 mod lifecycle;
+
+pub(super) use external::SCENARIO as EXTERNAL;
 
 use std::collections::BTreeMap;
 
@@ -54,7 +57,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         for node in Node::ALL {
             cluster.wait_programmed(node, &lifecycle::expected(node, &manifests))?;
         }
-        matrix(stage, checks, &topology, &rows)?;
+        matrix(stage, checks, &topology, &rows, CELLS)?;
         let reached: u64 = servers.daemons.iter().map(Server::answered).sum();
         checks.check(
             "no packet to a service address reached a daemon of a node (S-27)",
@@ -106,7 +109,13 @@ fn serve(topology: &Topology) -> Result<Servers> {
     })
 }
 
-fn matrix(stage: &Stage, checks: &mut Checks, topology: &Topology, rows: &[Row]) -> Result<()> {
+fn matrix(
+    stage: &Stage,
+    checks: &mut Checks,
+    topology: &Topology,
+    rows: &[Row],
+    all: usize,
+) -> Result<()> {
     let mut cells = Vec::new();
     for row in rows {
         cells.push(Cell::run(row, topology, stage.waits)?);
@@ -133,8 +142,8 @@ fn matrix(stage: &Stage, checks: &mut Checks, topology: &Topology, rows: &[Row])
         slowest.as_secs_f64() * 1000.0,
     ));
     ensure!(
-        cells.len() == CELLS && rows.len() == CELLS,
-        "{} cells were run and {} are in the table, of {CELLS}",
+        cells.len() == all && rows.len() == all,
+        "{} cells were run and {} are in the table, of {all}",
         cells.len(),
         rows.len()
     );
