@@ -194,7 +194,7 @@ impl<K: Kernel> Programmer<K> {
         for (phase, ops) in diff(&shadow, desired, &owned) {
             debug!(?phase, operations = ops.len(), "writing");
             // One that stands on another that failed would open or take away too much.
-            let (ops, held_back) = ready(ops, &shadow);
+            let (ops, held_back) = ready(ops, &shadow, desired);
             for (op, reason) in held_back {
                 outcome.fail(&KernelError::new(&op, reason));
             }

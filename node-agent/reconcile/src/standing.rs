@@ -6,20 +6,45 @@ use std::collections::BTreeMap;
 
 use portolan_plan::Family;
 
-use crate::{LocalRoute, Observed, Op, SetEntry, SetId, SetRole, VirtualServerKey};
+use crate::{Desired, LocalRoute, Observed, Op, SetEntry, SetId, SetRole, VirtualServerKey};
 
 /// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
 /// that are held back, with the reason.
-pub fn ready(ops: Vec<Op>, state: &Observed) -> (Vec<Op>, Vec<(Op, &'static str)>) {
+pub fn ready(
+    ops: Vec<Op>,
+    state: &Observed,
+    desired: &Desired,
+) -> (Vec<Op>, Vec<(Op, &'static str)>) {
     let mut leaving = BTreeMap::new();
     let (mut ready, mut held_back) = (Vec::with_capacity(ops.len()), Vec::new());
     for op in ops {
-        match missing(&op, state, &mut leaving) {
+        let missing = exposed(&op, state, desired).or_else(|| missing(&op, state, &mut leaving));
+        match missing {
             None => ready.push(op),
             Some(reason) => held_back.push((op, reason)),
         }
     }
     (ready, held_back)
+}
+
+/// A frontend that is not for everybody must not answer before those are kept out (S-22, S-86).
+fn exposed(op: &Op, state: &Observed, desired: &Desired) -> Option<&'static str> {
+    let Op::AddEntry { set, entry } = op else {
+        return None;
+    };
+    let lacks = |role| {
+        let guard = SetId {
+            role,
+            family: set.family,
+        };
+        let wanted = desired.sets.get(&guard);
+        let found = state.sets.get(&guard);
+        wanted.is_some_and(|set| set.entries.contains(entry))
+            && !found.is_some_and(|set| set.entries.contains(entry))
+    };
+    let is_exposed =
+        set.role == SetRole::Frontend && (lacks(SetRole::Guarded) || lacks(SetRole::NoLocal));
+    is_exposed.then_some("held back: nothing would keep out who must not reach it")
 }
 
 /// What an operation lacks. `leaving` counts the real servers that this phase takes away.
@@ -39,6 +64,10 @@ fn missing(
             !guarded(state, route),
             "held back: nothing would refuse its unused ports",
         ),
+        // The same, when its route did not go.
+        Op::DeleteEntry { set, entry } if set.role == SetRole::VipNet => {
+            (routed(state, entry), "held back: it is still routed here")
+        }
         Op::DeleteVirtualServer { server } => (
             let_through(state, server),
             "held back: its port is still let through",
@@ -74,6 +103,11 @@ fn guarded(state: &Observed, route: &LocalRoute) -> bool {
             .rules
             .get(&family)
             .is_some_and(|rules| !rules.is_empty())
+}
+
+fn routed(state: &Observed, entry: &SetEntry) -> bool {
+    let mut routes = state.routes.iter();
+    routes.any(|route| SetEntry::Net(route.destination.trunc()) == *entry)
 }
 
 fn served(state: &Observed, entry: &SetEntry) -> bool {

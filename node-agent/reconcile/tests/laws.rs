@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use portolan_plan::{Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies};
 use portolan_reconcile::{
-    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, SetEntry, SetRole,
-    VirtualServer, VirtualServerKey, cleanup, diff, ready,
+    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, SetEntry, SetId,
+    SetRole, VirtualServer, VirtualServerKey, cleanup, diff, ready,
 };
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ fn has_backends(state: &Observed, server: &VirtualServerKey) -> bool {
 
 fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
     let family = portolan_plan::Family::of(key.address);
-    let id = portolan_reconcile::SetId {
+    let id = SetId {
         role: SetRole::Frontend,
         family,
     };
@@ -159,7 +159,7 @@ fn sound(state: &Observed) {
     }
     for route in &state.routes {
         let family = portolan_plan::Family::of(route.destination.addr());
-        let id = portolan_reconcile::SetId {
+        let id = SetId {
             role: SetRole::VipNet,
             family,
         };
@@ -169,6 +169,28 @@ fn sound(state: &Observed) {
             "{route} is not guarded"
         );
     }
+}
+
+/// Whether whoever must not reach a frontend that answers is kept out (S-22, S-86).
+fn is_guarded(state: &Observed, desired: &Desired) -> bool {
+    let has = |state: &Observed, id: SetId, entry| {
+        let set = state.sets.get(&id);
+        set.is_some_and(|set| set.entries.contains(entry))
+    };
+    let guards = desired
+        .sets
+        .iter()
+        .filter(|(id, _)| id.role == SetRole::Guarded || id.role == SetRole::NoLocal);
+    guards.into_iter().all(|(id, wanted)| {
+        let frontend = SetId {
+            role: SetRole::Frontend,
+            family: id.family,
+        };
+        wanted
+            .entries
+            .iter()
+            .all(|entry| has(state, *id, entry) || !has(state, frontend, entry))
+    })
 }
 
 fn agrees(state: &Observed, desired: &Desired) {
@@ -275,12 +297,14 @@ proptest! {
         for desired in [&first, &second] {
             owned.claim(desired);
             for (_, ops) in diff(&kernel.state, desired, &owned) {
-                for op in ready(ops, &kernel.state).0 {
+                for op in ready(ops, &kernel.state, desired).0 {
                     if refused.next() == Some(&false) {
                         // What stood on a refused one inside this phase is refused by the kernel.
                         let _refused = kernel.apply(&op);
                     }
                     sound(&kernel.state);
+                    // Later a frontend may answer already when its guard comes.
+                    prop_assert!(std::ptr::eq(desired, &second) || is_guarded(&kernel.state, desired));
                 }
             }
         }
