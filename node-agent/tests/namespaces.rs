@@ -217,7 +217,7 @@ fn programmed_and_quiet() {
             .lines()
             .filter(|line| line.contains("-j PORTOLAN-"))
             .count(),
-        6,
+        8,
         "{saved}"
     );
     let before = (saved, output_of("ip6tables-save", &[]));

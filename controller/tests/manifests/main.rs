@@ -11,6 +11,48 @@ use proptest::prelude::*;
 
 const CLUSTER: &str = include_str!("../example/cluster.yaml");
 
+/// A Service that asks for everything there is.
+const EVERYTHING: &str = r#"
+apiVersion: v1
+kind: Service
+metadata:
+  name: edge
+  namespace: shop
+  creationTimestamp: "2026-01-02T03:04:05Z"
+  labels: {k8s-app: kube-dns}
+  annotations: {proxy.portolan.dev/scheduler: mh, proxy.portolan.dev/drain: 30s, proxy.portolan.dev/boot-critical: "true"}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.77
+  clusterIPs: [10.96.0.77, "fd00:10:96::77"]
+  ipFamilies: [IPv4, IPv6]
+  externalIPs: [203.0.113.7, "2001:db8::7", 192.168.50.11]
+  externalTrafficPolicy: Local
+  internalTrafficPolicy: Local
+  healthCheckNodePort: 32077
+  loadBalancerSourceRanges: [198.51.100.0/24, "2001:db8::/32"]
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}
+  ports:
+  - {name: http, protocol: TCP, port: 80, targetPort: 8080, nodePort: 30077}
+  - {name: dns, protocol: UDP, port: 53, nodePort: 30053}
+status:
+  loadBalancer:
+    ingress:
+    - {ip: 203.0.113.8, ipMode: VIP}
+    - {ip: 203.0.113.9, ipMode: Proxy}
+    - {hostname: lb.example.org}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: edge-1, namespace: shop, generation: 3, labels: {kubernetes.io/service-name: edge}}
+addressType: IPv4
+ports: [{name: http, protocol: TCP, port: 8080}, {name: dns, protocol: UDP, port: 5353}]
+endpoints:
+- {addresses: [10.244.1.77], nodeName: node-a, zone: zone-1, conditions: {ready: true, serving: true, terminating: false}, hints: {forZones: [{name: zone-1}], forNodes: [{name: node-a}]}}
+- {addresses: [10.244.2.77], nodeName: node-b, zone: zone-2, conditions: {ready: false, serving: true, terminating: true}}
+"#;
+
 /// Reads a text and plans whatever is in it.
 fn plan(text: &str) -> (FileContents, Planner) {
     let contents = FileContents::read("test", text);
@@ -30,6 +72,15 @@ fn the_example_is_read_without_a_problem() {
     let (contents, planner) = plan(CLUSTER);
     assert_eq!(contents.problems, []);
     assert_eq!((contents.objects.len(), planner.services().len()), (13, 5));
+}
+
+#[test]
+fn a_service_that_asks_for_everything_is_read_without_a_problem() {
+    let (contents, planner) = plan(EVERYTHING);
+    assert_eq!(contents.problems, []);
+    assert_eq!(contents.objects.len(), 2);
+    let planned = planner.services().values().next().unwrap();
+    assert_eq!(planned.heads[0].ports[0].frontends.len(), 7);
 }
 
 #[test]
@@ -103,7 +154,8 @@ proptest! {
             "{}", "{\"a\": 1}", "\"10.96.0.0/12\"", "9223372036854775807",
         ]),
     ) {
-        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(CLUSTER).unwrap();
+        let text = format!("{CLUSTER}---{EVERYTHING}");
+        let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
         let mut list = serde_json::Value::Array(documents);
         let mut paths = Vec::new();
         leaves(&list, String::new(), &mut paths);
@@ -115,7 +167,7 @@ proptest! {
             // Only a list that is none hides what was in it.
             let hidden = problem.message.starts_with("items: not a list");
             prop_assert!(problem.severity != Severity::Unreadable || hidden, "{}", problem);
-let names_a_field = problem.message.contains(':');
+            let names_a_field = problem.message.contains(':');
             let no_object = problem.message.starts_with("not an object");
             prop_assert!(names_a_field || no_object, "no field in: {}", problem);
         }

@@ -267,7 +267,8 @@ proptest! {
                 prop_assert_eq!(Request::decode(&message).unwrap(), request);
             }
             Err(_) => {
-                prop_assert!(count > 800);
+                // The largest entry, an IPv6 address with port and range, takes 84 bytes of the 64 kB there are.
+                prop_assert!(count > 700);
                 prop_assert_eq!(bytes, [1, 2, 3, 4]);
             }
         }
