@@ -114,7 +114,7 @@ fn slice() -> impl Strategy<Value = Event> {
     // Endpoints of the last one are API servers.
     let name = (select(&SLICES[..]), 1..3u8);
     let of = proptest::option::weighted(0.9, select(vec!["a", "b", "c", "kubernetes"]));
-    let port = select(vec!["x 8080/TCP", "x 9090/TCP", "y 8080/UDP"]);
+    let port = select(vec!["x 8080/TCP", "x 80/TCP", "y 8080/UDP"]);
     (name, of, 0..3i64, port, endpoints).prop_map(
         |((id, number), of, generation, port, endpoints)| {
             let slice = GivenSlice {

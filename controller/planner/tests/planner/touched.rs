@@ -58,3 +58,31 @@ services:
     follows(&without, &with);
     follows(&with, &without);
 }
+
+#[test]
+fn an_api_server_that_moves_takes_its_address_from_services_that_were_there_already() {
+    // S-17.
+    let cluster = |address: &str| {
+        format!(
+            "services:
+    - {{id: shop/web, ips: [10.96.0.1], ports: [6443/TCP], external: {{balancer: [203.0.113.1]}}}}
+slices:
+    - id: default/kubernetes
+      service: kubernetes
+      ports: [https 6443/TCP]
+      endpoints: [{{address: {address}}}]"
+        )
+    };
+    follows(&cluster("192.168.1.1"), &cluster("203.0.113.1"));
+    follows(&cluster("203.0.113.1"), &cluster("192.168.1.1"));
+}
+
+#[test]
+fn ranges_of_all_pods_in_the_settings_decide_about_addresses_that_are_there_already() {
+    // S-16.
+    let service = "services:
+    - {id: shop/web, ips: [10.96.0.1], ports: [80/TCP], external: {balancer: [203.0.113.1]}}";
+    let pods = format!("settings: {{cluster_cidrs: [203.0.113.0/24]}}\n{service}");
+    follows(service, &pods);
+    follows(&pods, service);
+}
