@@ -1,9 +1,12 @@
 //! What a node is told about itself.
 
-use portolan_plan::NodeEntry;
+use std::collections::BTreeSet;
 
-use crate::Warning;
+use ipnet::IpNet;
+use portolan_plan::{Family, LocalDetection, NodeEntry, Settings};
+
 use crate::model::{ClusterModel, Node};
+use crate::{Reason, Warning};
 
 /// The entry of a node.
 pub(crate) fn node_entry(model: &ClusterModel, node: &Node) -> NodeEntry {
@@ -19,8 +22,62 @@ pub(crate) fn node_entry(model: &ClusterModel, node: &Node) -> NodeEntry {
 }
 
 /// What its owner should hear.
-pub(crate) fn node_warnings(node: &Node) -> impl Iterator<Item = Warning> {
-    node.ignored
+pub(crate) fn node_warnings(model: &ClusterModel, node: &Node) -> Vec<Warning> {
+    let settings = model.settings();
+    let ignored = node.ignored.iter().cloned();
+    let own = node.addresses.iter().map(|address| Family::of(*address));
+    let silent = without_node_ports(&settings, own);
+    let served = model.service_cidrs();
+    let served = served.iter().map(|range| Family::of(range.addr()));
+    let untold = without_pods(&settings, &node.pod_cidrs, served);
+    let reasons = ignored.chain(silent).chain(untold);
+    reasons
+        .map(|reason| Warning::new("Node", &node.name, reason))
+        .collect()
+}
+
+/// Families of the node in which the ranges for node ports select no address (S-33).
+fn without_node_ports(
+    settings: &Settings,
+    families: impl Iterator<Item = Family>,
+) -> impl Iterator<Item = Reason> {
+    let ranges: Vec<IpNet> = settings
+        .node_port_addresses
         .iter()
-        .map(|reason| Warning::new("Node", &node.name, reason.clone()))
+        .filter_map(|text| text.parse().ok())
+        .collect();
+    let limits = !ranges.is_empty();
+    let has = move |family| {
+        ranges
+            .iter()
+            .any(|range| Family::of(range.addr()) == family)
+    };
+    let families: BTreeSet<Family> = families.filter(|_| limits).collect();
+    families
+        .into_iter()
+        .filter(move |family| !has(*family))
+        .map(|family| Reason::NoNodePortRange { family })
+}
+
+/// Families of cluster IPs in which the node cannot tell its pods from others (S-70).
+fn without_pods(
+    settings: &Settings,
+    own: &[IpNet],
+    families: impl Iterator<Item = Family>,
+) -> Vec<Reason> {
+    let ranges = match &settings.local_detection {
+        LocalDetection::NodeCidr => own,
+        LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
+        LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
+            return Vec::new();
+        }
+    };
+    let has = |family: &Family| {
+        ranges
+            .iter()
+            .any(|range| Family::of(range.addr()) == *family)
+    };
+    let families: BTreeSet<Family> = families.filter(|family| !has(family)).collect();
+    let reason = |family| Reason::NoPodRange { family };
+    families.into_iter().map(reason).collect()
 }

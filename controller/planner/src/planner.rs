@@ -167,7 +167,7 @@ impl Planner {
     /// What the owner of a node should hear.
     pub fn node_warnings(&self, name: &Arc<str>) -> impl Iterator<Item = Warning> {
         let node = self.model.node(name).into_iter();
-        node.flat_map(|node| node_warnings(node))
+        node.flat_map(|node| node_warnings(&self.model, node))
     }
 }
 

@@ -97,6 +97,18 @@ pub enum Reason {
         /// How many others there are.
         more: usize,
     },
+    /// The settings limit node ports to ranges, and none is of a family in which the node has
+    /// addresses (S-33).
+    NoNodePortRange {
+        /// The family.
+        family: Family,
+    },
+    /// Nothing tells the node's pods from others in a family in which Services have cluster IPs
+    /// (S-70).
+    NoPodRange {
+        /// The family.
+        family: Family,
+    },
     /// The slice says no Service (S-54).
     SliceWithoutService,
     /// The slice holds names, not addresses (S-53).
@@ -183,6 +195,8 @@ impl Reason {
             Self::NotAllowed { .. } => "NotAllowed",
             Self::NoSourceRange { .. } => "NoSourceRange",
             Self::OtherFamily { .. } => "OtherFamily",
+            Self::NoNodePortRange { .. } => "NoNodePortRange",
+            Self::NoPodRange { .. } => "NoPodRange",
             Self::SliceWithoutService => "NoService",
             Self::SliceOfNames => "AddressTypeFQDN",
         }
@@ -266,6 +280,17 @@ impl fmt::Display for Reason {
                 "EndpointSlice {slice}{}: endpoints are {family}, the Service has no {family} cluster \
                  IP, so they serve nobody; check spec.ipFamilies",
                 and_more(*more)
+            ),
+            Self::NoNodePortRange { family } => write!(
+                f,
+                "spec.settings.nodePortAddresses of the ProxyConfig: no range is {family}, so node ports do \
+                 not answer on the node's {family} addresses; add a range, ::/0 or 0.0.0.0/0 for all"
+            ),
+            Self::NoPodRange { family } => write!(
+                f,
+                "spec.podCIDRs: none is {family}, so pods are not told from others: everybody is \
+                 masqueraded at cluster IPs, and nobody is dropped as an outsider; check the Node, or \
+                 spec.settings.localDetection of the ProxyConfig"
             ),
             Self::SliceWithoutService => f.write_str(
                 "metadata.labels: kubernetes.io/service-name is missing; its endpoints serve no Service",

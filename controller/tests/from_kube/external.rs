@@ -172,3 +172,66 @@ fn source_ranges_are_trimmed_and_a_wrong_one_opens_nothing() {
     assert_eq!(ranges("['', ' ']"), (None, 0));
     assert_eq!(ranges("[]"), (None, 0));
 }
+
+/// So many addresses, one after the other from 203.0.0.0 on.
+fn many_addresses(count: u32) -> Vec<String> {
+    let first = u32::from(std::net::Ipv4Addr::new(203, 0, 0, 0));
+    let address = |n| std::net::Ipv4Addr::from(first + n).to_string();
+    (0..count).map(address).collect()
+}
+
+#[test]
+fn a_service_has_a_bounded_number_of_external_addresses_times_ports() {
+    let ports = "  ports: [{name: a, port: 80}, {name: b, port: 81}]\n";
+    let spec = |count| {
+        let addresses = many_addresses(count).join(", ");
+        format!("{ports}  externalIPs: [{addresses}]\n")
+    };
+    let most = service(&spec(4_096), "{}");
+    assert_eq!(most.ignored, [], "two ports at 4,096 addresses fit");
+    let more = service(&spec(4_100), "{}");
+    let kept = more.external.clone().unwrap().ips;
+    assert_eq!(texts(&kept), many_addresses(4_096));
+    assert_eq!(
+        ignored(&more),
+        [
+            "spec.externalIPs: a Service has at most 8192 addresses times ports; the last 4 \
+             addresses are left out"
+        ]
+    );
+}
+
+#[test]
+fn addresses_of_balancers_take_the_room_before_external_ips() {
+    let entries: Vec<_> = many_addresses(8_191)
+        .iter()
+        .map(|address| format!("{{ip: {address}}}"))
+        .collect();
+    let spec = format!("{PORTS}{BALANCER}  externalIPs: [198.51.100.1, 198.51.100.2]\n");
+    let external = service(&spec, &ingress(&entries.join(", ")))
+        .external
+        .unwrap();
+    assert_eq!(external.balancer_ips.len(), 8_191);
+    assert_eq!(texts(&external.ips), ["198.51.100.1"]);
+}
+
+#[test]
+fn a_service_has_a_bounded_number_of_source_ranges_and_the_rest_opens_nothing() {
+    let spec = |count| {
+        let ranges = many_addresses(count).join("/32, ");
+        format!("{PORTS}{BALANCER}  loadBalancerSourceRanges: [{ranges}/32]\n")
+    };
+    let ranges = |service: &Service| service.external.as_ref()?.source_ranges.clone();
+    let status = ingress("{ip: 198.51.100.7}");
+    let most = service(&spec(1_000), &status);
+    assert_eq!(most.ignored, []);
+    let more = service(&spec(1_001), &status);
+    assert_eq!(ranges(&more), ranges(&most), "S-88");
+    assert_eq!(
+        ignored(&more),
+        [
+            "spec.loadBalancerSourceRanges: a Service has at most 1000; from the others nobody may \
+             connect"
+        ]
+    );
+}

@@ -212,3 +212,20 @@ fn labels_annotations_and_age_of_a_service_are_read() {
     assert!(service.boot_critical);
     assert_eq!((service.drain_seconds, service.ignored.len()), (None, 1));
 }
+
+#[test]
+fn a_service_has_a_bounded_number_of_ports() {
+    let spec = |count: u32| {
+        let port = |n| format!("{{name: p{n}, port: {}}}", n + 1);
+        let ports: Vec<_> = (0..count).map(port).collect();
+        format!("  clusterIP: 10.96.0.1\n  ports: [{}]\n", ports.join(", "))
+    };
+    assert_eq!(service(&spec(1_000)).ignored, []);
+    let more = service(&spec(1_003));
+    assert_eq!(more.ports.len(), 1_000);
+    let ignored: Vec<_> = more.ignored.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        ignored,
+        ["spec.ports: a Service has at most 1000; the last 3 are left out"]
+    );
+}

@@ -108,6 +108,7 @@ pub(crate) struct GivenSettings {
     pub(crate) service_proxy_name: String,
     pub(crate) allowed: Option<Vec<IpNet>>,
     pub(crate) cluster_cidrs: Option<Vec<IpNet>>,
+    pub(crate) node_port_addresses: Option<Vec<String>>,
 }
 
 fn names(given: &[String]) -> Vec<Arc<str>> {
@@ -255,6 +256,9 @@ impl Cluster {
             settings.local_detection = LocalDetection::ClusterCidr {
                 cluster_cidrs: ranges.clone(),
             };
+        }
+        if let Some(selected) = &self.settings.node_port_addresses {
+            settings.node_port_addresses.clone_from(selected);
         }
         let config = ProxyConfig {
             name: ProxyConfig::DEFAULT.into(),

@@ -283,6 +283,11 @@ fn frontends() {
 }
 
 #[test]
+fn node_port_addresses() {
+    check(include_str!("../cases/c-node-ports.yaml"));
+}
+
+#[test]
 fn endpoints_that_receive_traffic() {
     check(include_str!("../cases/d-endpoints.yaml"));
 }
@@ -316,4 +321,24 @@ fn health_check_ports() {
 #[test]
 fn nodes() {
     check(include_str!("../cases/t-nodes.yaml"));
+}
+
+#[test]
+fn about_one_service_no_more_is_told_than_fits() {
+    let addresses = |count: u8| (1..=count).map(|n| format!("127.0.0.{n}"));
+    let told = |count| {
+        let ips: Vec<_> = addresses(count).collect();
+        let service = serde_json::json!({
+            "id": "shop/web", "ips": ["10.96.0.1"], "ports": ["80/TCP"], "external": {"ips": ips},
+        });
+        let given = serde_json::json!({"services": [service]});
+        let facts = facts(&given).into_iter();
+        facts.filter(|fact| fact.starts_with("warning")).collect()
+    };
+    let all: Vec<String> = told(20);
+    assert_eq!(all, vec!["warning UnusableAddress Service shop/web"; 20]);
+    let more: Vec<String> = told(23);
+    assert_eq!(more.len(), 21);
+    let last = "warning More Service shop/web".to_owned();
+    assert!(more.contains(&last), "{more:?}");
 }
