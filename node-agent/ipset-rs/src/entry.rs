@@ -8,9 +8,10 @@ use netlink_packet_core::{DecodeError, parse_u8, parse_u16_be};
 use crate::attribute::{self, EncodeError};
 use crate::kind::{Family, Protocol, SetType};
 
-pub(crate) const IP: u16 = 1;
+const IP: u16 = 1;
 const CIDR: u16 = 3;
-const PORT: u16 = 4;
+pub(crate) const PORT: u16 = 4;
+pub(crate) const PORT_TO: u16 = 5;
 const PROTO: u16 = 7;
 pub(crate) const LINENO: u16 = 9;
 const IP2: u16 = 20;
@@ -57,6 +58,8 @@ pub enum Entry {
         /// Range of second addresses.
         net: IpNet,
     },
+    /// Of bitmap:port, host order.
+    Port(u16),
 }
 
 impl Entry {
@@ -68,6 +71,7 @@ impl Entry {
             Self::Net(_) => SetType::HashNet,
             Self::IpPortIp { .. } => SetType::HashIpPortIp,
             Self::IpPortNet { .. } => SetType::HashIpPortNet,
+            Self::Port(_) => SetType::BitmapPort,
         }
     }
 
@@ -77,14 +81,15 @@ impl Entry {
         Self::Net(net.trunc())
     }
 
-    /// The family of its (first) address.
+    /// The family of its (first) address; `None` if it has none.
     #[must_use]
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> Option<Family> {
         match self {
             Self::IpPort { address, .. }
             | Self::IpPortIp { address, .. }
-            | Self::IpPortNet { address, .. } => Family::of(*address),
-            Self::Net(net) => Family::of(net.addr()),
+            | Self::IpPortNet { address, .. } => Some(Family::of(*address)),
+            Self::Net(net) => Some(Family::of(net.addr())),
+            Self::Port(_) => None,
         }
     }
 
@@ -118,11 +123,12 @@ impl Entry {
                 attribute::put_address(buffer, IP2, net.network())?;
                 attribute::put(buffer, CIDR2, &[net.prefix_len()])
             }
+            Self::Port(port) => attribute::put_u16(buffer, PORT, *port),
         }
     }
 
     /// Reads the attributes of an entry, which do not say what type it is: an address with a port
-    /// is hash:ip,port, and so on. `Ok(None)` if it has a part this crate has no place for.
+    /// is hash:ip,port, a port alone bitmap:port, and so on. `Ok(None)` if it has a part this crate has no place for.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
         let mut parts = Parts::default();
         for item in attribute::attributes(bytes) {
@@ -166,7 +172,12 @@ struct Parts {
 
 impl Parts {
     fn finish(self) -> Option<Entry> {
-        let address = self.address?;
+        let Some(address) = self.address else {
+            return match (self.prefix, self.protocol, self.source, self.source_prefix) {
+                (None, None, None, None) => self.port.map(Entry::Port),
+                _ => None,
+            };
+        };
         if let Some(prefix) = self.source_prefix {
             let net = IpNet::new(self.source?, prefix).ok()?.trunc();
             return self.prefix.is_none().then_some(Entry::IpPortNet {

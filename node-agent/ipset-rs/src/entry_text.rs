@@ -1,5 +1,5 @@
 //! Entries as `ipset save` spells them: `10.0.0.1,tcp:80`, `10.96.0.0/12`, `fd00::1,udp:53,fd00::1`,
-//! `10.0.0.1,tcp:80,10.1.0.0/16`. A range of one address is spelled as the address.
+//! `10.0.0.1,tcp:80,10.1.0.0/16`, `8080`. A range of one address is spelled as the address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -36,6 +36,7 @@ impl fmt::Display for Entry {
                 port,
                 net,
             } => write!(f, "{address},{protocol}:{port},{}", Self::Net(*net)),
+            Self::Port(port) => write!(f, "{port}"),
         }
     }
 }
@@ -66,6 +67,9 @@ impl FromStr for Entry {
             return Err(refuse("it has more than three parts"));
         }
         let Some(second) = second else {
+            if let Ok(port) = first.parse() {
+                return Ok(Self::Port(port));
+            }
             return parse_net(first).map(Self::Net).map_err(refuse);
         };
         let address = parse_address(first).map_err(refuse)?;
@@ -105,7 +109,7 @@ fn parse_net(text: &str) -> Result<IpNet, &'static str> {
     }
     let net: IpNet = text
         .parse()
-        .map_err(|_| "an address or a range such as 10.0.0.0/8 is needed")?;
+        .map_err(|_| "a port, an address or a range such as 10.0.0.0/8 is needed")?;
     Ok(net.trunc())
 }
 

@@ -115,15 +115,18 @@ pub enum SetType {
     HashIpPortIp,
     /// Address, protocol, port and a range of second addresses.
     HashIpPortNet,
+    /// Ports of any protocol, always all of them from 0 to 65535; without a family.
+    BitmapPort,
 }
 
 impl SetType {
     /// Every type of this crate.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::HashIpPort,
         Self::HashNet,
         Self::HashIpPortIp,
         Self::HashIpPortNet,
+        Self::BitmapPort,
     ];
 
     /// The kernel's name of it.
@@ -134,6 +137,7 @@ impl SetType {
             Self::HashNet => "hash:net",
             Self::HashIpPortIp => "hash:ip,port,ip",
             Self::HashIpPortNet => "hash:ip,port,net",
+            Self::BitmapPort => "bitmap:port",
         }
     }
 
@@ -141,8 +145,14 @@ impl SetType {
     pub(crate) fn needed_revision(self) -> u8 {
         match self {
             Self::HashIpPort | Self::HashIpPortIp | Self::HashIpPortNet => 1,
-            Self::HashNet => 0,
+            Self::HashNet | Self::BitmapPort => 0,
         }
+    }
+
+    /// Whether its sets are of one family.
+    #[must_use]
+    pub fn has_family(self) -> bool {
+        self != Self::BitmapPort
     }
 
     /// The type of that name, if this crate has it.

@@ -31,6 +31,7 @@ mod entry;
 mod entry_text;
 mod kind;
 mod message;
+mod parts;
 mod reply;
 mod request;
 

@@ -8,7 +8,8 @@ use crate::kind::{Family, SetType};
 use crate::message::{Envelope, RawMessage};
 use crate::request::{
     ATTR_ADT, ATTR_DATA, ATTR_FAMILY, ATTR_HASHSIZE, ATTR_MAXELEM, ATTR_MIN, ATTR_PROTOCOL,
-    ATTR_REVISION, ATTR_SETNAME, ATTR_TYPENAME, CMD_LIST, CMD_PROTOCOL, CMD_TYPE, Revisions,
+    ATTR_REVISION, ATTR_SETNAME, ATTR_TIMEOUT, ATTR_TYPENAME, CMD_LIST, CMD_PROTOCOL, CMD_TYPE,
+    Revisions,
 };
 
 const ELEMENTS: u16 = 24;
@@ -30,6 +31,8 @@ pub struct Header {
     pub hash_size: u32,
     /// Most entries (hash types).
     pub max_elements: u32,
+    /// Seconds that an entry lives; `None` where entries stay.
+    pub timeout: Option<u32>,
     /// How many rules and sets use it; a set in use cannot be destroyed.
     pub references: u32,
     /// How many entries it has; 0 on kernels before 4.9, which do not say.
@@ -173,6 +176,7 @@ fn parse_header(value: &[u8], header: &mut Header) -> Result<(), DecodeError> {
         match item.kind() {
             ATTR_HASHSIZE => header.hash_size = parse_u32_be(value)?,
             ATTR_MAXELEM => header.max_elements = parse_u32_be(value)?,
+            ATTR_TIMEOUT => header.timeout = Some(parse_u32_be(value)?),
             ELEMENTS => header.elements = parse_u32_be(value)?,
             REFERENCES => header.references = parse_u32_be(value)?,
             MEMSIZE => header.memory_bytes = parse_u32_be(value)?,
@@ -206,6 +210,9 @@ fn put_set(buffer: &mut Vec<u8>, part: &SetPart) -> Result<(), EncodeError> {
         attribute::put_nested(buffer, ATTR_DATA, |b| {
             attribute::put_u32(b, ATTR_HASHSIZE, header.hash_size)?;
             attribute::put_u32(b, ATTR_MAXELEM, header.max_elements)?;
+            if let Some(seconds) = header.timeout {
+                attribute::put_u32(b, ATTR_TIMEOUT, seconds)?;
+            }
             put_kept(b, &header.other)?;
             attribute::put_u32(b, REFERENCES, header.references)?;
             attribute::put_u32(b, MEMSIZE, header.memory_bytes)?;

@@ -2,17 +2,16 @@
 
 use std::fmt;
 
-use netlink_packet_core::{
-    DecodeError, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, parse_u8, parse_u32_be,
-};
+use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 use crate::attribute::{self, EncodeError};
-use crate::entry::{Entry, LINENO};
+use crate::entry::{Entry, LINENO, PORT, PORT_TO};
 use crate::kind::{Family, SetName, SetType};
 use crate::message::{Envelope, RawMessage};
+use crate::parts::Parts;
 
 pub(crate) const CMD_PROTOCOL: u8 = 1;
-const CMD_CREATE: u8 = 2;
+pub(crate) const CMD_CREATE: u8 = 2;
 const CMD_DESTROY: u8 = 3;
 const CMD_SWAP: u8 = 6;
 pub(crate) const CMD_LIST: u8 = 7;
@@ -26,7 +25,9 @@ pub(crate) const ATTR_SETNAME: u16 = 2;
 pub(crate) const ATTR_TYPENAME: u16 = 3;
 pub(crate) const ATTR_REVISION: u16 = 4;
 pub(crate) const ATTR_FAMILY: u16 = 5;
-const ATTR_FLAGS: u16 = 6;
+pub(crate) const ATTR_FLAGS: u16 = 6;
+/// Seconds that entries live; among the attributes of a new set or of its header, as of an entry.
+pub(crate) const ATTR_TIMEOUT: u16 = 6;
 pub(crate) const ATTR_DATA: u16 = 7;
 pub(crate) const ATTR_ADT: u16 = 8;
 /// Lowest protocol version or type revision.
@@ -34,25 +35,49 @@ pub(crate) const ATTR_MIN: u16 = 10;
 pub(crate) const ATTR_HASHSIZE: u16 = 18;
 pub(crate) const ATTR_MAXELEM: u16 = 19;
 
-const FLAG_LIST_SETNAME: u32 = 2;
-const FLAG_LIST_HEADER: u32 = 4;
+/// First and last port of a bitmap here.
+pub(crate) const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 
-/// Sizes of a new set.
+pub(crate) const FLAG_LIST_SETNAME: u32 = 2;
+pub(crate) const FLAG_LIST_HEADER: u32 = 4;
+
+/// Sizes of a new set, of which a bitmap has none, and how long its entries live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateOptions {
     /// Buckets to begin with; the kernel rounds up to a power of two and grows them by itself.
     pub hash_size: u32,
     /// Most entries; adding more fails.
     pub max_elements: u32,
+    /// Seconds after which the kernel removes an entry by itself, 1 to 2,147,483; 0 makes a set whose
+    /// entries stay but could have a time each. `None` makes one whose entries stay.
+    pub timeout: Option<u32>,
 }
 
 impl Default for CreateOptions {
-    /// The defaults of the ipset program: 1024 buckets, 65,536 entries.
+    /// The defaults of the ipset program: 1024 buckets, 65,536 entries that stay.
     fn default() -> Self {
         Self {
             hash_size: 1024,
             max_elements: 65536,
+            timeout: None,
         }
+    }
+}
+
+impl CreateOptions {
+    fn put(self, set_type: SetType, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+        if set_type == SetType::BitmapPort {
+            attribute::put_u16(buffer, PORT, ALL_PORTS.0)?;
+            attribute::put_u16(buffer, PORT_TO, ALL_PORTS.1)?;
+        }
+        if let Some(seconds) = self.timeout {
+            attribute::put_u32(buffer, ATTR_TIMEOUT, seconds)?;
+        }
+        if set_type == SetType::BitmapPort {
+            return Ok(());
+        }
+        attribute::put_u32(buffer, ATTR_HASHSIZE, self.hash_size)?;
+        attribute::put_u32(buffer, ATTR_MAXELEM, self.max_elements)
     }
 }
 
@@ -96,8 +121,8 @@ pub enum Request {
     Type {
         /// The type.
         set_type: SetType,
-        /// For sets of this family.
-        family: Family,
+        /// For sets of this family, if the type has any.
+        family: Option<Family>,
     },
     /// Creates a set; fails with `EEXIST` if the name is taken.
     Create {
@@ -107,8 +132,8 @@ pub enum Request {
         set_type: SetType,
         /// Revision of the type.
         revision: u8,
-        /// Its family.
-        family: Family,
+        /// Its family, if its type has any.
+        family: Option<Family>,
         /// Its sizes.
         options: CreateOptions,
     },
@@ -170,7 +195,7 @@ impl Request {
             Self::Protocol => Ok(()),
             Self::Type { set_type, family } => {
                 attribute::put_text(buffer, ATTR_TYPENAME, set_type.name())?;
-                attribute::put(buffer, ATTR_FAMILY, &[family.number()])
+                attribute::put(buffer, ATTR_FAMILY, &[family.map_or(0, Family::number)])
             }
             Self::Create {
                 name,
@@ -182,11 +207,8 @@ impl Request {
                 attribute::put_text(buffer, ATTR_SETNAME, name.as_str())?;
                 attribute::put_text(buffer, ATTR_TYPENAME, set_type.name())?;
                 attribute::put(buffer, ATTR_REVISION, &[*revision])?;
-                attribute::put(buffer, ATTR_FAMILY, &[family.number()])?;
-                attribute::put_nested(buffer, ATTR_DATA, |b| {
-                    attribute::put_u32(b, ATTR_HASHSIZE, options.hash_size)?;
-                    attribute::put_u32(b, ATTR_MAXELEM, options.max_elements)
-                })
+                attribute::put(buffer, ATTR_FAMILY, &[family.map_or(0, Family::number)])?;
+                attribute::put_nested(buffer, ATTR_DATA, |b| options.put(*set_type, b))
             }
             Self::Destroy(name) => attribute::put_text(buffer, ATTR_SETNAME, name.as_str()),
             Self::Swap(from, to) => {
@@ -216,7 +238,7 @@ impl Request {
     /// is of a kind this crate does not have.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
         let (command, attributes) = message.split()?;
-        let parts = Parts::parse(attributes)?;
+        let parts = Parts::parse(command, attributes)?;
         Ok(match command {
             CMD_PROTOCOL => Self::Protocol,
             CMD_TYPE => Self::Type {
@@ -228,7 +250,7 @@ impl Request {
                 set_type: parts.set_type()?,
                 revision: parts.revision.ok_or("set without revision")?,
                 family: parts.family()?,
-                options: parts.options,
+                options: parts.options()?,
             },
             CMD_DESTROY => Self::Destroy(parts.name()?),
             CMD_SWAP => {
@@ -267,118 +289,19 @@ fn put_entries(buffer: &mut Vec<u8>, name: &SetName, entries: &[Entry]) -> Resul
     })
 }
 
-/// The attributes of a request, as they are met one by one.
-struct Parts {
-    name: Option<SetName>,
-    second: Option<String>,
-    revision: Option<u8>,
-    family: Option<u8>,
-    flags: u32,
-    options: CreateOptions,
-    entries: Vec<Entry>,
-}
-
-impl Parts {
-    fn parse(attributes: &[u8]) -> Result<Self, DecodeError> {
-        let mut parts = Self {
-            name: None,
-            second: None,
-            revision: None,
-            family: None,
-            flags: 0,
-            options: CreateOptions::default(),
-            entries: Vec::new(),
-        };
-        for item in attribute::attributes(attributes) {
-            let item = item?;
-            let value = item.value();
-            match item.kind() {
-                ATTR_SETNAME => parts.name = Some(SetName::parse(value)?),
-                ATTR_TYPENAME => parts.second = Some(attribute::text(value)),
-                ATTR_REVISION => parts.revision = Some(parse_u8(value)?),
-                ATTR_FAMILY => parts.family = Some(parse_u8(value)?),
-                ATTR_FLAGS => parts.flags = parse_u32_be(value)?,
-                ATTR_DATA => parts.take_data(value)?,
-                ATTR_ADT => {
-                    for entry in attribute::attributes(value) {
-                        parts.take_entry(entry?.value())?;
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(parts)
-    }
-
-    /// Sizes of a new set, or a single entry.
-    fn take_data(&mut self, value: &[u8]) -> Result<(), DecodeError> {
-        let mut is_entry = false;
-        for item in attribute::attributes(value) {
-            let item = item?;
-            match item.kind() {
-                ATTR_HASHSIZE => self.options.hash_size = parse_u32_be(item.value())?,
-                ATTR_MAXELEM => self.options.max_elements = parse_u32_be(item.value())?,
-                crate::entry::IP => is_entry = true,
-                _ => {}
-            }
-        }
-        if is_entry {
-            self.take_entry(value)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn take_entry(&mut self, value: &[u8]) -> Result<(), DecodeError> {
-        let entry = Entry::parse(value)?.ok_or("entry of a kind that is not known")?;
-        self.entries.push(entry);
-        Ok(())
-    }
-
-    fn name(&self) -> Result<SetName, DecodeError> {
-        Ok(self
-            .name
-            .clone()
-            .ok_or("request without the name of a set")?)
-    }
-
-    fn set_type(&self) -> Result<SetType, DecodeError> {
-        let name = self.second.as_deref().ok_or("request without set type")?;
-        SetType::from_name(name)
-            .ok_or_else(|| DecodeError::from(format!("set type {name} is not known")))
-    }
-
-    fn family(&self) -> Result<Family, DecodeError> {
-        Ok(self
-            .family
-            .and_then(Family::from_number)
-            .ok_or("request without family")?)
-    }
-
-    fn detail(&self) -> Detail {
-        if self.flags & FLAG_LIST_SETNAME != 0 {
-            Detail::Names
-        } else if self.flags & FLAG_LIST_HEADER != 0 {
-            Detail::Headers
-        } else {
-            Detail::Entries
-        }
-    }
-}
-
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol => f.write_str("ask for the protocol version"),
-            Self::Type { set_type, family } => write!(f, "ask for type {set_type} {family}"),
+            Self::Type { set_type, family } => {
+                write!(f, "ask for type {}", Kind(*set_type, *family))
+            }
             Self::Create {
                 name,
                 set_type,
                 family,
                 ..
-            } => {
-                write!(f, "create set {name} {set_type} {family}")
-            }
+            } => write!(f, "create set {name} {}", Kind(*set_type, *family)),
             Self::Destroy(name) => write!(f, "destroy set {name}"),
             Self::Swap(from, to) => write!(f, "swap sets {from} and {to}"),
             Self::List {
@@ -387,6 +310,18 @@ impl fmt::Display for Request {
             Self::List { name: None, .. } => f.write_str("list sets"),
             Self::Add(name, entries) => write!(f, "add {} to set {name}", summary(entries)),
             Self::Delete(name, entries) => write!(f, "delete {} from set {name}", summary(entries)),
+        }
+    }
+}
+
+/// A type with its family, if it has any.
+struct Kind(SetType, Option<Family>);
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(family) => write!(f, "{} {family}", self.0),
+            None => self.0.fmt(f),
         }
     }
 }

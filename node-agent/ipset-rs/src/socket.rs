@@ -82,7 +82,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Creates a set, with a revision of its type that old ipset programs know, too.
+    /// Creates a set, with a revision of its type that old ipset programs know, too. A type without
+    /// a family is the same for both.
     ///
     /// # Errors
     /// `is_exists` if the name is taken (whatever the type); [`Error::Name`] for an impossible
@@ -96,7 +97,7 @@ impl Socket {
     ) -> Result<(), Error> {
         let name = SetName::new(name)?;
         let revision = self.revisions(set_type, family)?.choose(set_type);
-        let options = *options;
+        let (family, options) = (set_type.has_family().then_some(family), *options);
         self.ask(&Request::Create {
             name,
             set_type,
@@ -115,7 +116,11 @@ impl Socket {
         if let Some(known) = self.revisions.get(&(set_type, family)) {
             return Ok(*known);
         }
-        let replies = self.ask(&Request::Type { set_type, family })?;
+        let asked = set_type.has_family().then_some(family);
+        let replies = self.ask(&Request::Type {
+            set_type,
+            family: asked,
+        })?;
         let range = replies
             .iter()
             .find_map(|reply| {

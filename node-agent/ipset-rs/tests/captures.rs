@@ -67,14 +67,22 @@ fn create(
     let options = CreateOptions {
         hash_size: sizes.0,
         max_elements: sizes.1,
+        timeout: None,
     };
     Request::Create {
         name: name(set),
         set_type,
         revision,
-        family,
+        family: set_type.has_family().then_some(family),
         options,
     }
+}
+
+fn living(mut request: Request, seconds: u32) -> Request {
+    if let Request::Create { options, .. } = &mut request {
+        options.timeout = Some(seconds);
+    }
+    request
 }
 
 fn list(set: Option<&str>, detail: Detail) -> Request {
@@ -88,32 +96,41 @@ fn list(set: Option<&str>, detail: Detail) -> Request {
 fn requests_of_ipset_are_read() {
     let plain = create("web", SetType::HashIpPort, 7, Family::Ipv4, (1024, 65536));
     let sized = create("nets6", SetType::HashNet, 7, Family::Ipv6, (64, 100));
+    let timed = living(
+        create("hold", SetType::HashIpPort, 7, Family::Ipv4, (1024, 65536)),
+        5,
+    );
     let asked = Request::Type {
         set_type: SetType::HashIpPort,
-        family: Family::Ipv4,
+        family: Some(Family::Ipv4),
     };
+    let ports = create(
+        "health",
+        SetType::BitmapPort,
+        3,
+        Family::Ipv4,
+        (1024, 65536),
+    );
+    let allow = create(
+        "allow",
+        SetType::HashIpPortNet,
+        8,
+        Family::Ipv6,
+        (1024, 65536),
+    );
     let cases = [
         ("protocol_request", Request::Protocol),
         ("type_request", asked),
         ("create_ipv4", plain),
         ("create_ipv6", sized),
+        ("create_timeout", timed),
+        ("create_bitmap_port", ports),
+        ("create_hash_ip_port_net", allow),
         ("destroy", Request::Destroy(name("web"))),
         ("swap", Request::Swap(name("web"), name("web2"))),
         ("list_all", list(None, Detail::Entries)),
         ("list_names", list(None, Detail::Names)),
         ("list_headers", list(None, Detail::Headers)),
-        (
-            "add_one",
-            Request::Add(name("web"), entries(&["10.20.30.41,tcp:80"])),
-        ),
-        (
-            "add_one_hash_net",
-            Request::Add(name("nets6"), entries(&["fd00::/108"])),
-        ),
-        (
-            "add_one_hash_ip_port_ip",
-            Request::Add(name("hairpin"), entries(&["10.0.0.1,udp:53,10.0.0.1"])),
-        ),
         (
             "add_many",
             Request::Add(
@@ -133,10 +150,34 @@ fn requests_of_ipset_are_read() {
 }
 
 #[test]
+fn entries_of_every_type_are_read() {
+    for (file, set, text) in [
+        ("add_one", "web", "10.20.30.41,tcp:80"),
+        ("add_one_hash_net", "nets6", "fd00::/108"),
+        (
+            "add_one_hash_ip_port_ip",
+            "hairpin",
+            "10.0.0.1,udp:53,10.0.0.1",
+        ),
+        (
+            "add_one_hash_ip_port_net",
+            "allow",
+            "fd00::1,tcp:80,fd00:1::/64",
+        ),
+        ("add_one_bitmap_port", "health", "32102"),
+    ] {
+        let expected = Request::Add(name(set), entries(&[text]));
+        let bytes = capture(file);
+        assert_eq!(Request::decode(&only(&bytes)).unwrap(), expected, "{file}");
+    }
+}
+
+#[test]
 fn requests_are_written_as_ipset_writes_them() {
     for file in [
         "type_request",
         "create_ipv6",
+        "create_bitmap_port",
         "swap",
         "list_all",
         "list_names",
@@ -161,7 +202,7 @@ fn our_own_requests_are_written_as_the_kernel_took_them() {
             "own_type",
             Request::Type {
                 set_type: SetType::HashNet,
-                family: Family::Ipv4,
+                family: Some(Family::Ipv4),
             },
         ),
         (
@@ -196,7 +237,7 @@ fn part(
     let header = Header {
         name: set.to_owned(),
         type_name: set_type.name().to_owned(),
-        family: Some(family),
+        family: set_type.has_family().then_some(family),
         revision,
         hash_size,
         max_elements,
@@ -212,8 +253,8 @@ fn part(
     }
 }
 
-#[test]
-fn sets_are_read() {
+/// The sets of the captures, as they should be read.
+fn captured_sets() -> [(&'static str, SetPart); 7] {
     let web = part(
         "web",
         SetType::HashIpPort,
@@ -235,14 +276,42 @@ fn sets_are_read() {
         (1024, 65536, 6),
         "10.0.0.1,udp:53,10.0.0.1",
     );
+    let allow = part(
+        "allow",
+        SetType::HashIpPortNet,
+        Family::Ipv6,
+        (1024, 65536, 8),
+        "fd00::1,tcp:80,fd00:1::/64",
+    );
+    let health = part(
+        "health",
+        SetType::BitmapPort,
+        Family::Ipv4,
+        (0, 0, 3),
+        "32102",
+    );
+    let mut timed = web.clone();
+    timed.name = "hold".to_owned();
+    let header = timed.header.as_mut().unwrap();
+    header.name = "hold".to_owned();
+    // The time that an entry has left is no part of the entry.
+    header.timeout = Some(5);
     let mut headers_only = web.clone();
     headers_only.entries.clear();
-    for (file, expected) in [
+    [
         ("set_web", web),
+        ("set_timeout", timed),
         ("set_nets6", nets),
         ("set_hairpin", pin),
+        ("set_allow", allow),
+        ("set_health", health),
         ("header", headers_only),
-    ] {
+    ]
+}
+
+#[test]
+fn sets_are_read() {
+    for (file, expected) in captured_sets() {
         let bytes = capture(file);
         let Reply::Set(mut read) = Reply::decode(&only(&bytes)).unwrap() else {
             panic!("{file} is a set")
@@ -250,7 +319,7 @@ fn sets_are_read() {
         let header = read.header.as_mut().unwrap();
         assert!(header.memory_bytes > 0, "{file}");
         header.memory_bytes = 0;
-        // The size of a bucket and the start value of the hash.
+        // The size of a bucket and the start value of the hash, or the ends of the bitmap.
         let kept = std::mem::take(&mut header.other);
         assert_eq!(kept.len(), 2, "{file}");
         assert_eq!(read, expected, "{file}");
@@ -284,6 +353,9 @@ fn answers_are_written_so_that_they_read_the_same() {
         "set_web",
         "set_nets6",
         "set_hairpin",
+        "set_allow",
+        "set_health",
+        "set_timeout",
         "header",
         "name",
     ] {

@@ -11,6 +11,7 @@
     reason = "this is a test program without the test harness"
 )]
 
+mod kernel_entries;
 mod kernel_errors;
 mod kernel_runner;
 
@@ -30,9 +31,16 @@ const OPEN_ONLY: &str = "--open-only";
 const TESTS: &[Test] = &[
     (
         "entries_of_every_type_appear_as_written",
-        entries_of_every_type_appear_as_written,
+        kernel_entries::entries_of_every_type_appear_as_written,
     ),
-    ("what_ipset_adds_is_listed", what_ipset_adds_is_listed),
+    (
+        "what_ipset_adds_is_listed",
+        kernel_entries::what_ipset_adds_is_listed,
+    ),
+    (
+        "entries_of_a_set_with_a_timeout_go_by_themselves",
+        kernel_entries::entries_of_a_set_with_a_timeout_go_by_themselves,
+    ),
     (
         "fifty_thousand_entries_take_few_sends",
         fifty_thousand_entries_take_few_sends,
@@ -139,79 +147,6 @@ fn set_of(texts: &[&str]) -> BTreeSet<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn entries_of_every_type_appear_as_written() {
-    let cases: [(SetType, Family, &[&str]); 6] = [
-        (
-            SetType::HashIpPort,
-            Family::Ipv4,
-            &[
-                "10.20.30.41,tcp:80",
-                "10.96.0.10,udp:53",
-                "1.2.3.4,sctp:65535",
-            ],
-        ),
-        (
-            SetType::HashIpPort,
-            Family::Ipv6,
-            &["fd00::1,tcp:443", "fd00::a,udp:53", "fd00::b,sctp:9"],
-        ),
-        (
-            SetType::HashNet,
-            Family::Ipv4,
-            &["10.96.0.0/12", "192.0.2.7", "128.0.0.0/1"],
-        ),
-        (
-            SetType::HashNet,
-            Family::Ipv6,
-            &["fd00::/108", "2001:db8::7"],
-        ),
-        (
-            SetType::HashIpPortIp,
-            Family::Ipv4,
-            &["10.0.0.1,tcp:80,10.0.0.1", "10.0.0.1,udp:80,10.0.0.2"],
-        ),
-        (
-            SetType::HashIpPortIp,
-            Family::Ipv6,
-            &["fd00::1,tcp:80,fd00::1", "fd00::1,sctp:80,fd00::2"],
-        ),
-    ];
-    let mut socket = Socket::open().unwrap();
-    for (index, (set_type, family, texts)) in cases.into_iter().enumerate() {
-        let name = format!("PORTOLAN-{index}");
-        socket
-            .create(&name, set_type, family, &CreateOptions::default())
-            .unwrap();
-        let entries: Vec<Entry> = texts.iter().map(|text| entry(text)).collect();
-        add(&mut socket, &name, &entries);
-        assert_eq!(witness(&name), set_of(texts));
-        assert_eq!(listed(&mut socket, &name), set_of(texts));
-        let saved = output_of("ipset", &["save", &name]);
-        let head = format!("create {name} {set_type} family {family} hashsize 1024 maxelem 65536");
-        assert!(saved.starts_with(&head), "{saved}");
-        for result in socket.delete(&name, &entries) {
-            result.unwrap();
-        }
-        assert_eq!(witness(&name), BTreeSet::new());
-    }
-}
-
-fn what_ipset_adds_is_listed() {
-    let ipset = |arguments: &str| {
-        output_of("ipset", &arguments.split(' ').collect::<Vec<_>>());
-    };
-    // Time left, counters and a comment do not change what an entry matches.
-    ipset("create a hash:ip,port timeout 600 counters comment");
-    ipset("add a 10.0.0.1,tcp:80 comment hello");
-    ipset("create b hash:net family inet6");
-    ipset("add b fd00:1:2:3::/64");
-    let mut socket = Socket::open().unwrap();
-    assert_eq!(listed(&mut socket, "a"), set_of(&["10.0.0.1,tcp:80"]));
-    assert_eq!(listed(&mut socket, "b"), set_of(&["fd00:1:2:3::/64"]));
-    assert_eq!(socket.names().unwrap(), ["a", "b"]);
-    assert!(socket.list("c").unwrap().is_none());
-}
-
 fn fifty_thousand_entries_take_few_sends() {
     let mut socket = Socket::open().unwrap();
     let entries: Vec<Entry> = (0..50_000_u32)
@@ -225,6 +160,7 @@ fn fifty_thousand_entries_take_few_sends() {
     let options = CreateOptions {
         hash_size: 1024,
         max_elements: 100_000,
+        ..CreateOptions::default()
     };
     socket
         .create("big", SetType::HashIpPortIp, Family::Ipv6, &options)
@@ -316,7 +252,7 @@ fn foreign_sets_are_listed() {
         types,
         [
             ("hosts", "hash:ip", None),
-            ("ports", "bitmap:port", None),
+            ("ports", "bitmap:port", Some(SetType::BitmapPort)),
             ("sets", "list:set", None)
         ]
     );
@@ -342,6 +278,7 @@ fn headers_tell_sizes_and_references() {
     let options = CreateOptions {
         hash_size: 4096,
         max_elements: 12_345,
+        ..CreateOptions::default()
     };
     socket
         .create("a", SetType::HashIpPort, Family::Ipv6, &options)

@@ -18,13 +18,19 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 /// Names of the files in `captures/`, for mutation.
-const CAPTURES: [&str; 8] = [
+const CAPTURES: [&str; 14] = [
     "add_many",
+    "add_one_bitmap_port",
+    "create_bitmap_port",
     "add_failed_line",
     "create_ipv6",
+    "create_timeout",
+    "set_timeout",
     "set_web",
     "set_nets6",
     "set_hairpin",
+    "set_health",
+    "set_allow",
     "type",
     "own_delete",
 ];
@@ -85,7 +91,8 @@ fn entry() -> impl Strategy<Value = Entry> {
             net,
         },
     );
-    prop_oneof![ip_port, net, ip_port_ip, ip_port_net]
+    let port = any::<u16>().prop_map(Entry::Port);
+    prop_oneof![ip_port, net, ip_port_ip, ip_port_net, port]
 }
 
 fn set_name() -> impl Strategy<Value = SetName> {
@@ -101,23 +108,35 @@ fn set_type() -> impl Strategy<Value = SetType> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let sizes = any::<[u32; 2]>().prop_map(|[hash_size, max_elements]| CreateOptions {
-        hash_size,
-        max_elements,
-    });
+    let sizes = (any::<[u32; 2]>(), option::of(any::<u32>())).prop_map(
+        |([hash_size, max_elements], timeout)| CreateOptions {
+            hash_size,
+            max_elements,
+            timeout,
+        },
+    );
     let create = (set_name(), set_type(), any::<u8>(), family(), sizes).prop_map(
         |(name, set_type, revision, family, options)| Request::Create {
             name,
             set_type,
             revision,
-            family,
-            options,
+            family: set_type.has_family().then_some(family),
+            options: match set_type {
+                SetType::BitmapPort => CreateOptions {
+                    timeout: options.timeout,
+                    ..CreateOptions::default()
+                },
+                _ => options,
+            },
         },
     );
     let detail = select(vec![Detail::Names, Detail::Headers, Detail::Entries]);
     prop_oneof![
         Just(Request::Protocol),
-        (set_type(), family()).prop_map(|(set_type, family)| Request::Type { set_type, family }),
+        (set_type(), family()).prop_map(|(set_type, family)| Request::Type {
+            set_type,
+            family: set_type.has_family().then_some(family),
+        }),
         create,
         set_name().prop_map(Request::Destroy),
         (set_name(), set_name()).prop_map(|(from, to)| Request::Swap(from, to)),
@@ -135,9 +154,10 @@ fn header() -> impl Strategy<Value = Header> {
         option::of(family()),
         any::<u8>(),
         any::<[u32; 5]>(),
+        option::of(any::<u32>()),
         kept,
     )
-        .prop_map(|(type_name, family, revision, numbers, kept)| {
+        .prop_map(|(type_name, family, revision, numbers, timeout, kept)| {
             let [hash_size, max_elements, references, elements, memory_bytes] = numbers;
             let other = kept
                 .into_iter()
@@ -150,6 +170,7 @@ fn header() -> impl Strategy<Value = Header> {
                 revision,
                 hash_size,
                 max_elements,
+                timeout,
                 references,
                 elements,
                 memory_bytes,
@@ -316,6 +337,9 @@ fn entries_are_spelled_as_ipset_save_spells_them() {
         "fd00::1",
         "10.0.0.1,tcp:80,10.0.0.1",
         "fd00::1,sctp:80,fd00::2",
+        "10.0.0.1,tcp:80,192.0.2.0/24",
+        "0",
+        "65535",
     ] {
         assert_eq!(text.parse::<Entry>().unwrap().to_string(), text);
     }
@@ -332,7 +356,8 @@ fn entries_are_spelled_as_ipset_save_spells_them() {
 #[test]
 fn texts_that_are_no_entries_say_why() {
     for (text, reason) in [
-        ("", "an address or a range"),
+        ("", "a port, an address or a range"),
+        ("65536", "a port, an address or a range"),
         ("10.0.0.0/33", "an address or a range"),
         ("10.0.0.1,80", "a port such as tcp:80"),
         ("10.0.0.1,icmp:80", "not tcp, udp or sctp"),

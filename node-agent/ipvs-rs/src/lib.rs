@@ -50,6 +50,8 @@ mod channel;
 #[cfg(feature = "socket")]
 mod error;
 #[cfg(feature = "socket")]
+mod scheduler;
+#[cfg(feature = "socket")]
 mod socket;
 
 pub use attribute::EncodeError;

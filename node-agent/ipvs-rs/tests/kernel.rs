@@ -50,6 +50,10 @@ const TESTS: &[Test] = &[
         kernel_errors::an_unknown_scheduler_is_named,
     ),
     (
+        "asking_for_a_scheduler_leaves_nothing",
+        kernel_errors::asking_for_a_scheduler_leaves_nothing,
+    ),
+    (
         "a_full_send_of_failures_is_answered",
         kernel_errors::a_full_send_of_failures_is_answered,
     ),

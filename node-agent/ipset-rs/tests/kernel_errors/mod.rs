@@ -13,6 +13,7 @@ fn with_set(name: &str, set_type: SetType, max_elements: u32) -> Socket {
     let options = CreateOptions {
         hash_size: 64,
         max_elements,
+        ..CreateOptions::default()
     };
     socket
         .create(name, set_type, Family::Ipv4, &options)

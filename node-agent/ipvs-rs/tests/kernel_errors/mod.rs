@@ -78,6 +78,19 @@ pub(crate) fn an_unknown_scheduler_is_named() {
     assert_eq!(socket.services().unwrap(), []);
 }
 
+pub(crate) fn asking_for_a_scheduler_leaves_nothing() {
+    let mut socket = Socket::open().unwrap();
+    for name in [
+        "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf",
+    ] {
+        assert!(socket.has_scheduler(name).unwrap(), "{name}");
+    }
+    for name in ["fair", "none", "no-such-name-15"] {
+        assert!(!socket.has_scheduler(name).unwrap(), "{name}");
+    }
+    assert_eq!(socket.services().unwrap(), []);
+}
+
 pub(crate) fn a_full_send_of_failures_is_answered() {
     let mut socket = Socket::open().unwrap();
     let requests: Vec<Request> = (1..=1000)
