@@ -1,24 +1,25 @@
 //! Keeps the kernel equal to the latest plan: observe, compare, write, verify, retry.
 //!
 //! One blocking thread runs this. It knows the kernel by a shadow that it keeps up with every
-//! operation that succeeded; after a failure, and once in every sync period, it looks again.
+//! operation that succeeded; after a failure, and once in every sync period, it looks again. When
+//! the node's network changed it looks at links, addresses and routes at once, and at nothing else.
 
-use std::collections::BTreeSet;
+mod look;
+mod schedule;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::{NodePlan, PlanHash};
-use portolan_reconcile::{Desired, HostNetwork, Observed, Owned, diff, ready};
+use portolan_plan::PlanHash;
+use portolan_reconcile::{Desired, HostNetwork, Network, Observed, Owned, diff, puts_off, ready};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
+use self::look::Ground;
+use self::schedule::{Pass, Schedule};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
 use crate::slot::{PlanSlot, Woken};
-
-/// The first wait after a failure; it doubles up to [`LONGEST_BACK_OFF`].
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 
 /// How many failures are told in words.
 const FAILURES_TOLD: usize = 5;
@@ -51,7 +52,9 @@ pub struct Programmer<K> {
     /// Whether the record on disk is behind `owned`.
     unrecorded: bool,
     shadow: Option<Observed>,
-    /// The device that the shadow tells of.
+    /// The network as it was known before the shadow was given up.
+    last_network: Option<Network>,
+    /// The device that both tell of.
     device: Option<Arc<str>>,
     applied: watch::Sender<Applied>,
 }
@@ -79,6 +82,7 @@ impl<K: Kernel> Programmer<K> {
             owned,
             unrecorded: false,
             shadow: None,
+            last_network: None,
             device: None,
             applied,
         }
@@ -86,37 +90,41 @@ impl<K: Kernel> Programmer<K> {
 
     /// Runs until the slot is stopped. What is in the kernel then stays there (S-199).
     pub fn run(mut self) {
-        let mut due = None;
-        let mut back_off = FIRST_BACK_OFF;
+        let mut schedule = Schedule::default();
         let mut failed = false;
+        let mut unfinished = false;
         loop {
-            let wait = due.map_or(Duration::MAX, |due: Instant| {
-                due.saturating_duration_since(Instant::now())
-            });
+            // A newer plan goes first, what was put off next, and nothing waits.
+            let wait = if unfinished {
+                Duration::ZERO
+            } else {
+                schedule.left(Instant::now())
+            };
             let woken = self.slot.wait(wait);
             if woken == Woken::Stopped {
                 return;
             }
             // Changes that come one after the other must not put off looking at the kernel.
-            let late = due.is_some_and(|due| due <= Instant::now());
+            let late = schedule.is_due(Instant::now());
             if late {
-                self.shadow = None;
+                self.forget();
+            }
+            // A look that finds everything as it was known costs no pass.
+            if woken == Woken::Disturbed && !late && !self.network_changed() {
+                continue;
             }
             let why = match woken {
                 Woken::Changed => Why::Changed,
                 _ if failed => Why::Failed,
+                _ if unfinished => Why::PutOff,
+                Woken::Disturbed if !late => Why::Disturbed,
                 _ => Why::Due,
             };
             let looks = self.shadow.is_none();
             let pass = self.pass(why);
             failed = pass.failed;
-            if failed {
-                due = Some(Instant::now() + back_off);
-                back_off = (back_off * 2).min(LONGEST_BACK_OFF);
-            } else if looks || back_off > FIRST_BACK_OFF {
-                due = Instant::now().checked_add(pass.period);
-                back_off = FIRST_BACK_OFF;
-            }
+            unfinished = pass.unfinished && !failed;
+            schedule.note(Instant::now(), looks, pass);
         }
     }
 
@@ -127,7 +135,10 @@ impl<K: Kernel> Programmer<K> {
         let period = ground
             .as_ref()
             .map_or(Duration::MAX, |ground| ground.period);
-        let looked = ground.as_ref().map_or(Ok(()), |ground| self.look(ground));
+        let mut outcome = Outcome::default();
+        if let Some(ground) = &ground {
+            self.look(ground, &mut outcome);
+        }
         let nothing = HostNetwork::default();
         let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
         let (generation, wanted) = self
@@ -137,21 +148,25 @@ impl<K: Kernel> Programmer<K> {
         if generation == 0 {
             return Pass {
                 failed: false,
+                unfinished: false,
                 period,
             };
         }
-        let before = self.applied.borrow().hash;
-        let (hash, outcome) = match (looked, wanted) {
-            (Err(error), _) => (before, Outcome::failed(&error)),
-            (Ok(()), Some((hash, desired))) => (hash, self.write(&desired)),
-            (Ok(()), None) => {
+        let Applied {
+            generation: seen,
+            hash: before,
+            ..
+        } = *self.applied.borrow();
+        let why = if generation > seen { Why::Changed } else { why };
+        let hash = wanted.as_ref().map_or(before, |(hash, _)| *hash);
+        match wanted {
+            // Without a shadow there is nothing to compare with, and the failed look is told.
+            Some((_, desired)) => self.write(&desired, &mut outcome),
+            None => {
                 let reason = "it does not say what this node is; is the controller newer?";
-                (
-                    before,
-                    Outcome::failed(&KernelError::new("read the plan", reason)),
-                )
+                outcome.fail(&KernelError::new("read the plan", reason));
             }
-        };
+        }
         let failed = outcome.failed > 0;
         let applied = Applied {
             generation,
@@ -162,27 +177,20 @@ impl<K: Kernel> Programmer<K> {
             failed: outcome.failed,
         };
         tell(&applied, why);
+        // Schedulers that are still to be changed do not hold back the acknowledgement, or the next
+        // plan would wait for all of them: what is served, and by whom, is in force.
         self.applied.send_replace(applied);
-        Pass { failed, period }
+        Pass {
+            failed,
+            unfinished: outcome.unfinished,
+            period,
+        }
     }
 
-    /// Looks at the kernel, unless what it holds is known.
-    fn look(&mut self, ground: &Ground) -> Result<(), KernelError> {
-        if self.device.as_ref() != Some(&ground.device) {
-            self.device = Some(ground.device.clone());
-            self.shadow = None;
-        }
-        if self.shadow.is_none() {
-            self.shadow = Some(self.kernel.observe(&ground.device, &ground.sysctls)?);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, desired: &Desired) -> Outcome {
+    fn write(&mut self, desired: &Desired, outcome: &mut Outcome) {
         let Some(mut shadow) = self.shadow.take() else {
-            return Outcome::default();
+            return;
         };
-        let mut outcome = Outcome::default();
         let adopted = self.owned.is_none();
         let mut owned = self
             .owned
@@ -190,9 +198,10 @@ impl<K: Kernel> Programmer<K> {
             .unwrap_or_else(|| Owned::adopt(&shadow, desired));
         owned.excluded.clone_from(&desired.excluded);
         self.unrecorded |= owned.claim(desired) || adopted;
-        self.put_on_record(&owned, &mut outcome);
+        self.put_on_record(&owned, outcome);
         for (phase, ops) in diff(&shadow, desired, &owned) {
             debug!(?phase, operations = ops.len(), "writing");
+            outcome.unfinished |= puts_off(phase, &ops);
             // One that stands on another that failed would open or take away too much.
             let (ops, held_back) = ready(ops, &shadow, desired);
             for (op, reason) in held_back {
@@ -213,10 +222,9 @@ impl<K: Kernel> Programmer<K> {
                 || shadow.virtual_servers.contains_key(server)
         };
         self.unrecorded |= owned.release(kept);
-        self.put_on_record(&owned, &mut outcome);
+        self.put_on_record(&owned, outcome);
         self.owned = Some(owned);
         self.shadow = Some(shadow);
-        outcome
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from
@@ -238,38 +246,14 @@ impl<K: Kernel> Programmer<K> {
 enum Why {
     /// The plan changed.
     Changed,
+    /// The node's network changed.
+    Disturbed,
     /// The pass before failed.
     Failed,
+    /// The pass before put off some scheduler changes.
+    PutOff,
     /// The sync period is over.
     Due,
-}
-
-/// How a pass ended.
-#[derive(Debug, Clone, Copy)]
-struct Pass {
-    failed: bool,
-    /// When to look again.
-    period: Duration,
-}
-
-/// What has to be known of a plan before the kernel can be looked at.
-#[derive(Debug)]
-struct Ground {
-    device: Arc<str>,
-    sysctls: BTreeSet<Arc<str>>,
-    period: Duration,
-}
-
-impl Ground {
-    /// `None` while the plan does not say what the node is.
-    fn of(plan: &NodePlan) -> Option<Self> {
-        let settings = &plan.node()?.settings;
-        Some(Self {
-            device: settings.device.clone(),
-            sysctls: portolan_reconcile::sysctls().into_keys().collect(),
-            period: settings.sync.period.as_duration(),
-        })
-    }
 }
 
 #[derive(Debug, Default)]
@@ -277,15 +261,10 @@ struct Outcome {
     operations: usize,
     failures: Vec<String>,
     failed: usize,
+    unfinished: bool,
 }
 
 impl Outcome {
-    fn failed(error: &KernelError) -> Self {
-        let mut outcome = Self::default();
-        outcome.fail(error);
-        outcome
-    }
-
     fn fail(&mut self, error: &KernelError) {
         self.failed += 1;
         if self.failures.len() < FAILURES_TOLD {
@@ -317,16 +296,23 @@ fn not_in_force(applied: &Applied) {
 fn in_force(applied: &Applied, why: Why) {
     let operations = applied.operations;
     let milliseconds = applied.took.as_millis();
+    if let Why::Changed | Why::Failed = why {
+        info!(plan = %applied.hash, operations, milliseconds, "applied");
+    } else if operations > 0 {
+        by_itself(operations, milliseconds, why);
+    } else {
+        debug!(milliseconds, "verified");
+    }
+}
+
+/// What was written though the plan is the one before.
+fn by_itself(operations: usize, milliseconds: u128, why: Why) {
     match why {
-        Why::Changed | Why::Failed => {
-            info!(plan = %applied.hash, operations, milliseconds, "applied");
-        }
-        Why::Due if operations > 0 => {
-            warn!(
-                operations,
-                milliseconds, "somebody changed the kernel; repaired"
-            );
-        }
-        Why::Due => debug!(milliseconds, "verified"),
+        Why::PutOff => info!(operations, milliseconds, "changed more schedulers"),
+        Why::Disturbed => info!(operations, milliseconds, "followed the node's network"),
+        _ => warn!(
+            operations,
+            milliseconds, "somebody changed the kernel; repaired"
+        ),
     }
 }

@@ -1,7 +1,8 @@
 //! Where the plan stands between the stream that changes it and the thread that programs it.
-//! The latest plan wins: a slow kernel never makes plans queue up.
+//! The latest plan wins: a slow kernel never makes plans queue up. The bell also rings when the
+//! node's network changed.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portolan_plan::{HashMismatch, NodePlan, PlanHash, StagedChanges};
@@ -15,9 +16,11 @@ pub struct PlanSlot {
 
 #[derive(Debug, Default)]
 struct State {
-    plan: NodePlan,
+    // Whoever reads it for long holds it while the next one is made.
+    plan: Arc<NodePlan>,
     generation: u64,
     taken: u64,
+    disturbed: bool,
     stopped: bool,
 }
 
@@ -26,6 +29,8 @@ struct State {
 pub enum Woken {
     /// There is a plan that was not taken yet.
     Changed,
+    /// Something happened to the node's network since it was looked at.
+    Disturbed,
     /// The time is over.
     TimedOut,
     /// The program is about to end.
@@ -39,7 +44,7 @@ impl PlanSlot {
     /// [`HashMismatch`] when they do not lead to the announced hash.
     pub fn commit(&self, staged: StagedChanges, expected: PlanHash) -> Result<u64, HashMismatch> {
         let mut state = self.lock();
-        state.plan.apply(staged, expected)?;
+        Arc::make_mut(&mut state.plan).apply(staged, expected)?;
         state.generation += 1;
         self.bell.notify_all();
         Ok(state.generation)
@@ -56,16 +61,33 @@ impl PlanSlot {
         read(&self.lock().plan)
     }
 
-    /// Reads the plan and its generation, which counts as taken from then on.
+    /// Reads the plan and its generation, which counts as taken from then on. A reader that takes
+    /// long keeps no newer plan waiting.
     pub fn take<T>(&self, read: impl FnOnce(&NodePlan) -> T) -> (u64, T) {
         let mut state = self.lock();
         state.taken = state.generation;
-        (state.generation, read(&state.plan))
+        let (generation, plan) = (state.generation, state.plan.clone());
+        drop(state);
+        (generation, read(&plan))
     }
 
-    /// Waits for a plan that was not taken yet, at most this long.
+    /// Says that something happened to the node's network.
+    pub fn disturb(&self) {
+        self.lock().disturbed = true;
+        self.bell.notify_all();
+    }
+
+    /// Whether something happened to the node's network since this was asked before. Ask, then
+    /// look: what happens meanwhile counts again.
+    pub fn take_disturbance(&self) -> bool {
+        std::mem::take(&mut self.lock().disturbed)
+    }
+
+    /// Waits for a plan that was not taken yet, or a change of the network, at most this long.
     pub fn wait(&self, timeout: Duration) -> Woken {
-        let waiting = |state: &mut State| !state.stopped && state.taken == state.generation;
+        let waiting = |state: &mut State| {
+            !state.stopped && !state.disturbed && state.taken == state.generation
+        };
         let state = self.lock();
         let (state, _) = self
             .bell
@@ -75,6 +97,8 @@ impl PlanSlot {
             Woken::Stopped
         } else if state.taken != state.generation {
             Woken::Changed
+        } else if state.disturbed {
+            Woken::Disturbed
         } else {
             Woken::TimedOut
         }
@@ -89,5 +113,34 @@ impl PlanSlot {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A plan is replaced whole or not at all, so one that a panicking thread left is sound.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_is_committed_while_somebody_still_reads_the_one_before() {
+        let slot = Arc::new(PlanSlot::default());
+        let (done, committed) = sync_channel(1);
+        let (before, during) = slot.take(|plan| {
+            let other = slot.clone();
+            std::thread::spawn(move || {
+                let generation = other.commit(StagedChanges::snapshot(), PlanHash::default());
+                done.send(generation.ok()).unwrap();
+            });
+            let during = committed.recv_timeout(Duration::from_secs(10));
+            assert!(plan.is_empty());
+            during
+        });
+        assert_eq!((before, during), (0, Ok(Some(1))));
+        assert_eq!(
+            slot.wait(Duration::ZERO),
+            Woken::Changed,
+            "it was not taken"
+        );
     }
 }

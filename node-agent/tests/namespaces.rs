@@ -14,16 +14,22 @@
 
 #[path = "../ipset-rs/tests/kernel_runner/mod.rs"]
 mod kernel_runner;
+#[path = "namespaces/leftovers.rs"]
+mod leftovers;
+#[path = "namespaces/network.rs"]
+mod network;
+mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_agent::kernel::linux::{Links, Rules, Sets};
+use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets};
 use portolan_agent::kernel::{Kernel, KernelError, SharedModel};
 use portolan_plan::{Family, NodePlan, PlanDocument};
-use portolan_reconcile::{Desired, HostNetwork, Observed, Op, OpKind, Owned, cleanup, diff};
+use portolan_reconcile::{Desired, HostAddress, HostNetwork, Network, Observed};
+use portolan_reconcile::{Op, OpKind, Owned, diff};
 
 use kernel_runner::{Test, become_root, output_of, run};
 
@@ -33,8 +39,24 @@ const TESTS: &[Test] = &[
         programmed_and_quiet,
     ),
     (
-        "rules_of_every_way_to_tell_pods_are_recognised",
-        every_detection_is_quiet,
+        "rules_of_every_mode_are_recognised_in_both_variants",
+        variants::every_mode_is_quiet,
+    ),
+    (
+        "the_variant_in_use_on_the_node_is_found",
+        variants::the_one_in_use_is_found,
+    ),
+    (
+        "rules_move_to_the_variant_that_is_asked_for",
+        variants::rules_move,
+    ),
+    (
+        "cleanup_takes_rules_out_of_both_variants",
+        variants::cleanup_takes_both,
+    ),
+    (
+        "rules_wait_for_the_lock_of_the_older_tables",
+        variants::the_lock_is_waited_for,
     ),
     (
         "what_somebody_else_changed_is_put_right_and_nothing_else",
@@ -48,7 +70,28 @@ const TESTS: &[Test] = &[
         "a_range_that_overlaps_a_route_is_routed_by_single_addresses",
         overlap_falls_back,
     ),
-    ("cleanup_removes_ours_and_leaves_others", cleanup_is_exact),
+    (
+        "interfaces_are_seen_as_they_are",
+        network::interfaces_are_seen,
+    ),
+    ("every_change_of_others_rings", network::events_ring),
+    ("a_flood_is_survived", network::flood_is_survived),
+    (
+        "cleanup_removes_ours_and_leaves_others",
+        leftovers::cleanup_is_exact,
+    ),
+    (
+        "a_spare_set_that_a_crash_left_goes_with_a_cleanup",
+        leftovers::spare_set_goes,
+    ),
+    (
+        "what_a_killed_agent_held_is_released_by_the_kernel",
+        leftovers::held_is_released,
+    ),
+    (
+        "a_set_that_holds_for_ever_is_replaced",
+        leftovers::old_hold_is_replaced,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -75,32 +118,34 @@ struct Here {
 }
 
 impl Here {
-    /// A namespace with a node's address, and a veth in the place of the dummy device that this
-    /// kernel may lack.
+    /// A namespace with its cables.
     fn new() -> Self {
-        for arguments in [
-            "link set lo up",
-            "link add eth0 type veth peer name wire",
-            "link set wire up",
-            "link set eth0 up",
-            "address add 192.168.50.1/24 dev eth0",
-            "address add fd00:50::1/64 dev eth0 nodad",
-            "link add portolan0 type veth peer name stub",
-            "link set stub up",
-        ] {
-            ip(arguments);
-        }
+        Self::with(IptablesChoice::Auto)
+    }
+
+    /// The same, with the rules in this variant.
+    fn with(iptables: IptablesChoice) -> Self {
+        lay_cables();
+        Self::open(iptables)
+    }
+
+    fn open(iptables: IptablesChoice) -> Self {
         Self {
             links: Links::open().unwrap(),
             sets: Sets::open().unwrap(),
-            rules: Rules::find().unwrap(),
+            rules: Rules::find(iptables).unwrap(),
             rest: SharedModel::default(),
         }
     }
 
+    fn look(&mut self) -> Observed {
+        let network = self.network(DEVICE).unwrap();
+        self.observe(network, BTreeMap::new()).unwrap()
+    }
+
     /// One pass: what was written.
     fn pass(&mut self, plan: &NodePlan) -> Vec<Op> {
-        let observed = self.observe(DEVICE, &BTreeSet::new()).unwrap();
+        let observed = self.look();
         let desired = Desired::new(plan, &observed.host).unwrap();
         let mut written = Vec::new();
         for (phase, ops) in diff(&observed, &desired, &Owned::default()) {
@@ -114,38 +159,58 @@ impl Here {
 }
 
 impl Kernel for Here {
+    fn network(&mut self, device: &str) -> Result<Network, KernelError> {
+        self.links.observe(device)
+    }
+
+    fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
+        self.rest.sysctls(names)
+    }
+
     fn observe(
         &mut self,
-        device: &str,
-        sysctls: &BTreeSet<Arc<str>>,
+        network: Network,
+        _: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
-        let found = self.links.observe(device)?;
         let rules = |family| Ok((family, self.rules.observe(family)?));
+        // The settings are the model's, which holds what was written.
+        let settings = self.rest.lock().state.sysctls.clone();
         Ok(Observed {
-            device_up: found.device_up,
-            routes: found.routes,
-            host: found.host,
             sets: self.sets.observe()?,
+            spare_set: self.sets.has_spare()?,
             rules: Family::BOTH
                 .into_iter()
                 .map(rules)
                 .collect::<Result<_, KernelError>>()?,
-            ..self.rest.observe(device, sysctls)?
+            ..self.rest.observe(network, settings)?
         })
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         ops.chunk_by(|left, right| left.kind() == right.kind())
             .flat_map(|run| match run[0].kind() {
-                OpKind::Link => run
-                    .iter()
-                    .map(|op| self.links.apply(op))
-                    .collect::<Vec<_>>(),
+                OpKind::Link => self.links.apply(run),
                 OpKind::Set => self.sets.apply(run),
                 OpKind::Rules => run.iter().map(|op| self.rules.apply(op)).collect(),
                 OpKind::Ipvs | OpKind::Sysctl => self.rest.apply(run),
             })
             .collect()
+    }
+}
+
+/// A node's address, and a veth in the place of the dummy device that this kernel may lack.
+fn lay_cables() {
+    for arguments in [
+        "link set lo up",
+        "link add eth0 type veth peer name wire",
+        "link set wire up",
+        "link set eth0 up",
+        "address add 192.168.50.1/24 dev eth0",
+        "address add fd00:50::1/64 dev eth0 nodad",
+        "link add portolan0 type veth peer name stub",
+        "link set stub up",
+    ] {
+        ip(arguments);
     }
 }
 
@@ -159,10 +224,8 @@ fn plan() -> NodePlan {
 }
 
 fn desired() -> Desired {
-    let addresses = ["192.168.50.1", "fd00:50::1"].map(|address| portolan_reconcile::HostAddress {
-        address: address.parse().unwrap(),
-        peer: None,
-    });
+    let addresses = ["192.168.50.1/24", "fd00:50::1/64"]
+        .map(|address| HostAddress::on("eth0", address.parse().unwrap()));
     let host = HostNetwork {
         addresses: addresses.into(),
         ..HostNetwork::default()
@@ -242,30 +305,6 @@ fn programmed_and_quiet() {
     );
 }
 
-fn every_detection_is_quiet() {
-    use portolan_plan::LocalDetection;
-    let modes = [
-        LocalDetection::ClusterCidr {
-            cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
-        },
-        LocalDetection::BridgeInterface {
-            bridge: "cni0".into(),
-        },
-        LocalDetection::InterfaceNamePrefix {
-            prefix: "fourteen-bytes".into(),
-        },
-    ];
-    let mut here = Here::new();
-    for mode in modes {
-        let mut document: PlanDocument =
-            serde_json::from_str(include_str!("plans/node-a.json")).unwrap();
-        document.settings.local_detection = mode.clone();
-        let plan = document.into_plan().unwrap();
-        assert_ne!(here.pass(&plan), [], "{mode:?}");
-        assert_eq!(here.pass(&plan), [], "{mode:?}");
-    }
-}
-
 fn drift_is_repaired() {
     let mut here = Here::new();
     here.pass(&plan());
@@ -336,48 +375,4 @@ fn overlap_falls_back() {
     let routes = ip("-4 route show table local dev portolan0 proto static");
     assert_eq!(routes.lines().count(), 1, "{routes}");
     assert!(routes.contains("10.96.0.0/12"), "{routes}");
-}
-
-fn cleanup_is_exact() {
-    let mut here = Here::new();
-    output_of("ipset", &["create", "MINE", "hash:ip"]);
-    output_of("iptables", &["-N", "MINE"]);
-    output_of("iptables", &["-A", "MINE", "-j", "RETURN"]);
-    output_of("iptables", &["-A", "INPUT", "-j", "MINE"]);
-    ip("route add local 198.51.100.0/24 dev eth0 table local");
-    let before = state();
-    here.pass(&plan());
-    assert_ne!(state(), before);
-    for attempt in 1..=2 {
-        let observed = here.observe(DEVICE, &BTreeSet::new()).unwrap();
-        for ops in cleanup(&observed, &Owned::default(), DEVICE) {
-            for result in here.apply(&ops) {
-                result.unwrap_or_else(|error| panic!("attempt {attempt}: {error}"));
-            }
-        }
-        assert_eq!(state(), before, "S-196, S-197, S-198, attempt {attempt}");
-    }
-}
-
-/// What witnesses show of sets, rules and local routes, without what counts packets or time. The
-/// device of ours is gone after a cleanup, and was not up before; links do not count here.
-fn state() -> Vec<String> {
-    let texts = [
-        output_of("ipset", &["save"]),
-        output_of("iptables-save", &[]),
-        output_of("ip6tables-save", &[]),
-        ip("route show table local proto static"),
-        ip("route show table local proto boot"),
-    ];
-    let tables_only = |line: &&str| !line.starts_with('#') && !line.starts_with("COMMIT");
-    let shown = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();
-    let mut lines: Vec<_> = texts
-        .iter()
-        .flat_map(|t| t.lines())
-        .filter(tables_only)
-        .map(shown)
-        .collect();
-    // Built-in chains and tables appear once somebody used them, and stay.
-    lines.retain(|line| !line.starts_with('*') && !line.contains(" ACCEPT"));
-    lines
 }

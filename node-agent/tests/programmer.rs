@@ -8,88 +8,21 @@
     reason = "a test"
 )]
 
-use std::path::Path;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+mod running;
+
+use std::cell::Cell;
+use std::time::Duration;
 
 use portolan_agent::kernel::SharedModel;
-use portolan_agent::programmer::{Applied, Programmer};
 use portolan_agent::record::Record;
-use portolan_agent::slot::PlanSlot;
+use portolan_agent::slot::Woken;
 use portolan_plan::{Change, EntryHash, EntryKey, PlanDocument, PlanHash, StagedChanges};
-use portolan_reconcile::{HostAddress, VirtualServer, VirtualServerKey};
+use portolan_reconcile::{
+    ModelKernel, Op, RESCHEDULED_AT_ONCE, SetRole, VirtualServer, VirtualServerKey,
+};
 use tempfile::TempDir;
-use tokio::sync::watch;
 
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn document() -> PlanDocument {
-    serde_json::from_str(include_str!("plans/node-a.json")).unwrap()
-}
-
-struct Running {
-    kernel: SharedModel,
-    slot: Arc<PlanSlot>,
-    applied: watch::Receiver<Applied>,
-    thread: JoinHandle<()>,
-}
-
-impl Running {
-    fn start(kernel: SharedModel, state: &Path) -> Self {
-        let addresses = ["192.168.50.1", "fd00:50::1"];
-        let host = |text: &str| HostAddress {
-            address: text.parse().unwrap(),
-            peer: None,
-        };
-        kernel.lock().state.host.addresses = addresses.map(host).into();
-        let slot = Arc::new(PlanSlot::default());
-        let (send, applied) = watch::channel(Applied::default());
-        let record = Record::open(state).unwrap();
-        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send);
-        let thread = std::thread::spawn(move || programmer.run());
-        Self {
-            kernel,
-            slot,
-            applied,
-            thread,
-        }
-    }
-
-    /// Gives it a plan as the stream would, and waits for what came of it.
-    fn program(&self, document: PlanDocument) -> Applied {
-        let plan = document.into_plan().unwrap();
-        let mut staged = StagedChanges::snapshot();
-        for (key, entry) in plan.entries() {
-            let (key, entry) = (key.clone(), Some(entry.clone()));
-            staged.push(Change::Upsert {
-                key,
-                hash: EntryHash::default(),
-                entry,
-            });
-        }
-        let generation = self.slot.commit(staged, PlanHash::default()).unwrap();
-        self.wait(|applied| applied.generation >= generation)
-    }
-
-    fn wait(&self, holds: impl Fn(&Applied) -> bool) -> Applied {
-        let started = Instant::now();
-        loop {
-            let applied = self.applied.borrow().clone();
-            if holds(&applied) {
-                return applied;
-            }
-            assert!(started.elapsed() < LIMIT, "this did not come: {applied:?}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    fn stop(self) -> SharedModel {
-        self.slot.stop();
-        self.thread.join().unwrap();
-        self.kernel
-    }
-}
+use running::{Running, address, document};
 
 fn key(text: &str) -> VirtualServerKey {
     text.parse().unwrap()
@@ -254,10 +187,89 @@ fn the_kernel_is_looked_at_again_in_every_sync_period() {
     running.program(document);
     let server = key("TCP 10.96.0.20:80");
     running.kernel.lock().state.virtual_servers.remove(&server);
-    let started = Instant::now();
-    while !has(&running.kernel, "TCP 10.96.0.20:80") {
-        assert!(started.elapsed() < LIMIT, "it was not put right");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    running.until("the virtual server that somebody removed", |kernel| {
+        has(kernel, "TCP 10.96.0.20:80")
+    });
     running.stop();
+}
+
+/// S-184: one thing that cannot be done for ever, and a network that does not come to rest.
+#[test]
+fn with_a_lasting_failure_and_no_quiet_moment_the_kernel_is_still_looked_at() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let mut refused = document();
+    refused.settings.sync.period = "5h".parse().unwrap();
+    let ports = refused.services.iter_mut().flat_map(|s| &mut s.ports);
+    ports.last().expect("the plan has some").scheduler = "none-such".into();
+    assert!(running.program(refused).failed > 0);
+    let server = key("TCP 10.96.0.20:80");
+    let removed = running.kernel.lock().state.virtual_servers.remove(&server);
+    assert!(removed.is_some());
+    let passing = address("192.168.60.7/24");
+    let changes = Cell::new(0);
+    running.until("the virtual server that somebody removed", |kernel| {
+        // Not before the change before was followed, or two of them would be none.
+        if running.slot.wait(Duration::ZERO) == Woken::TimedOut {
+            let addresses = &mut kernel.lock().state.host.addresses;
+            if addresses.contains(&passing) {
+                addresses.retain(|held| *held != passing);
+            } else {
+                addresses.push(passing.clone());
+            }
+            running.slot.disturb();
+            changes.set(changes.get() + 1);
+        }
+        has(kernel, "TCP 10.96.0.20:80")
+    });
+    assert!(
+        changes.get() > 10,
+        "{changes:?} of the network are no unrest"
+    );
+    running.stop();
+}
+
+/// So many Services like `web`, each on a cluster IP of its own, with this scheduler.
+fn many(count: u8, scheduler: &str) -> PlanDocument {
+    let mut document = document();
+    let web = document
+        .services
+        .iter()
+        .find(|service| &*service.name == "web");
+    let web = web.expect("the plan has it").clone();
+    let copy = |number: u8| {
+        let mut service = web.clone();
+        service.name = format!("web-{number}").into();
+        service.ports.truncate(1);
+        for port in &mut service.ports {
+            port.scheduler = scheduler.into();
+            port.frontends.truncate(1);
+            port.frontends[0].address = Some([10, 96, 7, number].into());
+        }
+        service
+    };
+    document.services = (0..count).map(copy).collect();
+    document
+}
+
+/// S-104: more than a pass changes are changed all the same, without waiting for the sync period.
+#[test]
+fn scheduler_changes_that_were_put_off_follow_at_once() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let count = u8::try_from(RESCHEDULED_AT_ONCE * 3).unwrap();
+    assert_eq!(running.program(many(count, "rr")).failed, 0);
+    let applied = running.program(many(count, "lc"));
+    assert_eq!(applied.failed, 0);
+    running.until("the last scheduler", |kernel| {
+        let model = kernel.lock();
+        let mut servers = model.state.virtual_servers.values();
+        servers.len() == usize::from(count) && servers.all(|server| &*server.scheduler == "lc")
+    });
+    let kernel = running.stop();
+    let held = |model: &ModelKernel| {
+        let holds = |op: &&Op| matches!(op, Op::AddEntry { set, .. } if set.role == SetRole::Hold);
+        model.log.iter().filter(holds).count()
+    };
+    assert_eq!(held(&kernel.lock()), usize::from(count));
 }

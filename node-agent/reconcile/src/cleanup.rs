@@ -27,6 +27,9 @@ pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>>
         })
     });
     let sets = observed.sets.keys().map(|set| Op::DestroySet { set: *set });
+    let spare = observed.spare_set.then_some(Op::DestroySpareSet);
+    // A device that is there but down stays. The name may be anybody's, ours is down only between its
+    // creation and the next operation, and down it answers nothing.
     let link = observed.device_up.then(|| Op::RemoveDevice {
         device: device.clone(),
     });
@@ -34,7 +37,7 @@ pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>>
         routes.collect(),
         servers.collect(),
         rules.collect(),
-        sets.collect(),
+        sets.chain(spare).collect(),
         link.into_iter().collect(),
     ];
     phases.into_iter().filter(|ops| !ops.is_empty()).collect()

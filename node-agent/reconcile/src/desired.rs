@@ -6,32 +6,16 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Family, FrontendKind, Head, HeadPort, ListUse, LocalDetection, NodeEntry, NodePlan, Outsiders,
-    Policy, ServiceId, Settings,
+    Family, FrontendKind, Head, HeadPort, ListUse, NodeEntry, NodePlan, Outsiders, Policy,
+    ServiceId, Settings,
 };
 
-use crate::node_ports;
-use crate::route::{self, HostNetwork, LocalRoute};
+use crate::entries::Entries;
+use crate::host::HostNetwork;
+use crate::route::{self, LocalRoute};
 use crate::rules::Rules;
 use crate::{RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, flags};
-
-/// Kernel settings without which virtual servers do not work as the rules expect (S-83, S-174).
-const SYSCTLS: [(&str, &str); 4] = [
-    ("net.ipv4.ip_forward", "1"),
-    ("net.ipv4.vs.conntrack", "1"),
-    ("net.ipv4.vs.expire_nodest_conn", "1"),
-    ("net.ipv4.vs.expire_quiescent_template", "1"),
-];
-
-/// The kernel settings that every node needs, by name.
-pub fn sysctls() -> BTreeMap<Arc<str>, Arc<str>> {
-    SYSCTLS
-        .map(|(name, value)| (name.into(), value.into()))
-        .into()
-}
-
-/// Sets are made for at least this many entries, so that they seldom have to grow.
-const LEAST_ELEMENTS: u32 = 65_536;
+use crate::{node_ports, sysctls};
 
 /// What the kernel should hold for one plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,9 +81,10 @@ impl Desired {
                     port,
                     source: address,
                 };
-                builder.entry(SetRole::Hairpin, address, entry);
+                builder.sets.entry(SetRole::Hairpin, address, entry);
             }
             if let Some(health) = local.health {
+                builder.sets.health(health.port);
                 let service = service.clone();
                 builder.desired.health_ports.push(HealthPort {
                     port: health.port,
@@ -107,7 +92,8 @@ impl Desired {
                 });
             }
         }
-        builder.pods(&node.pod_cidrs, &node.settings);
+        let detection = &node.settings.local_detection;
+        builder.sets.pods(&node.pod_cidrs, detection);
         Some(builder.finish(node, host))
     }
 }
@@ -115,6 +101,7 @@ impl Desired {
 struct Builder<'a> {
     settings: &'a Settings,
     desired: Desired,
+    sets: Entries,
     /// Where node ports answer.
     node_ports: BTreeSet<IpAddr>,
     /// Addresses of Services that have to reach this node.
@@ -139,19 +126,6 @@ impl Place<'_> {
             _ => self.port.external.as_ref(),
         }
     }
-
-    fn entry(&self) -> SetEntry {
-        let VirtualServerKey {
-            address,
-            port,
-            protocol,
-        } = self.key;
-        SetEntry::AddressPort {
-            address,
-            protocol,
-            port,
-        }
-    }
 }
 
 impl<'a> Builder<'a> {
@@ -162,10 +136,10 @@ impl<'a> Builder<'a> {
             device: settings.device.clone(),
             virtual_servers: BTreeMap::new(),
             boot_critical: BTreeSet::new(),
-            sets: SetId::all().map(|id| (id, DesiredSet::default())).collect(),
+            sets: BTreeMap::new(),
             routes: BTreeSet::new(),
             rules: Vec::new(),
-            sysctls: sysctls(),
+            sysctls: sysctls(node, host),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
             excluded: settings.exclude_cidrs.clone(),
@@ -173,6 +147,7 @@ impl<'a> Builder<'a> {
         Self {
             settings,
             desired,
+            sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
             addresses: BTreeSet::new(),
         }
@@ -226,7 +201,7 @@ impl<'a> Builder<'a> {
         }
         // Whoever is kept out must not learn whether there are endpoints (S-93).
         if place.kind == FrontendKind::LoadBalancer {
-            self.guard(&place);
+            self.sets.guard(place.key, &place.port.source_ranges);
         }
         let backends = plan.backends(place.service, place.port, list, family);
         let real_servers: BTreeMap<_, _> = backends
@@ -252,100 +227,14 @@ impl<'a> Builder<'a> {
         if place.head.boot_critical {
             self.desired.boot_critical.insert(place.key);
         }
-        self.entry(SetRole::Frontend, address, place.entry());
+        self.sets.frontend(SetRole::Frontend, place.key);
         match (place.kind, list.policy) {
-            (FrontendKind::ClusterIp, _) => {
-                self.entry(SetRole::ClusterIp, address, place.entry());
-            }
-            (_, Policy::Cluster) => self.entry(SetRole::Masq, address, place.entry()),
+            (FrontendKind::ClusterIp, _) => self.sets.frontend(SetRole::ClusterIp, place.key),
+            (_, Policy::Cluster) => self.sets.frontend(SetRole::Masq, place.key),
             (_, Policy::Local) => {}
         }
         if list.choice(family).outsiders == Outsiders::Drop {
-            self.entry(SetRole::NoLocal, address, place.entry());
-        }
-    }
-
-    /// Lets only these sources in (S-86). A range of everything is no guard, and sets cannot hold
-    /// it (S-87); a family without a range is closed by the other's (S-88).
-    fn guard(&mut self, place: &Place<'_>) {
-        let VirtualServerKey {
-            address,
-            port,
-            protocol,
-        } = place.key;
-        let all = &place.port.source_ranges;
-        let own = all
-            .iter()
-            .filter(|range| Family::of(range.addr()) == Family::of(address));
-        if all.is_empty() || own.clone().any(|range| range.prefix_len() == 0) {
-            return;
-        }
-        for net in own {
-            let entry = SetEntry::AddressPortNet {
-                address,
-                protocol,
-                port,
-                net: net.trunc(),
-            };
-            self.entry(SetRole::Allow, address, entry);
-        }
-        self.entry(SetRole::Guarded, address, place.entry());
-    }
-
-    fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
-        let id = SetId {
-            role,
-            family: Family::of(address),
-        };
-        self.desired
-            .sets
-            .entry(id)
-            .or_default()
-            .entries
-            .insert(entry);
-    }
-
-    fn pods(&mut self, node_ranges: &[IpNet], settings: &Settings) {
-        let ranges = match &settings.local_detection {
-            LocalDetection::NodeCidr => node_ranges,
-            LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
-            // Told by the interface, in the rules themselves.
-            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
-                return;
-            }
-        };
-        for range in ranges {
-            self.nets(SetRole::Pods, *range);
-        }
-    }
-
-    /// Whether pods of this family can be told from others at all.
-    fn tells_pods(&self, family: Family) -> bool {
-        match &self.settings.local_detection {
-            LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
-                let pods = SetId {
-                    role: SetRole::Pods,
-                    family,
-                };
-                let set = self.desired.sets.get(&pods);
-                set.is_some_and(|set| !set.entries.is_empty())
-            }
-            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
-                true
-            }
-        }
-    }
-
-    /// A range as entries: the kernel's sets cannot hold a /0, two halves say the same.
-    fn nets(&mut self, role: SetRole, range: IpNet) {
-        let range = range.trunc();
-        let parts = if range.prefix_len() == 0 {
-            range.subnets(1).map(Iterator::collect).unwrap_or_default()
-        } else {
-            vec![range]
-        };
-        for part in parts {
-            self.entry(role, part.addr(), SetEntry::Net(part));
+            self.sets.frontend(SetRole::NoLocal, place.key);
         }
     }
 
@@ -358,19 +247,18 @@ impl<'a> Builder<'a> {
             host,
         );
         for route in &routes {
-            self.nets(SetRole::VipNet, route.destination);
+            self.sets.nets(SetRole::VipNet, route.destination);
         }
         self.desired.rules = Family::BOTH
-            .map(|family| Rules::new(family, self.settings, self.tells_pods(family)))
+            .map(|family| {
+                let tells_pods = self.sets.tells_pods(family, &self.settings.local_detection);
+                Rules::new(family, self.settings, tells_pods)
+            })
             .into();
-        for set in self.desired.sets.values_mut() {
-            let entries = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
-            set.max_elements = entries.checked_next_power_of_two().unwrap_or(u32::MAX);
-            set.max_elements = set.max_elements.saturating_mul(2).max(LEAST_ELEMENTS);
-        }
         self.desired.health_ports.sort();
         Desired {
             routes,
+            sets: self.sets.finish(),
             ..self.desired
         }
     }

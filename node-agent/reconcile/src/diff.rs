@@ -2,7 +2,8 @@
 //!
 //! Additions go before removals, and each thing before what leads traffic to it: sets that
 //! masquerade or guard, rules, virtual servers with all their backends, `FRONTEND`, `VIPNET`, routes.
-//! Removals follow in reverse. A virtual server with endpoints is never empty in between (S-186).
+//! Removals follow in reverse, and last the changes of schedulers. A virtual server with endpoints is
+//! never empty in between (S-186).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +12,15 @@ use crate::{
     Desired, DesiredSet, Observed, ObservedSet, Op, Owned, RealServerKey, SetId, SetRole,
     VirtualServer, VirtualServerKey,
 };
+use crate::{reschedule, sysctls};
 
 /// A step of a batch. Operations of one phase do not depend on each other's order but for real
-/// servers, which follow their virtual server.
+/// servers, which follow their virtual server, and for scheduler changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Kernel settings and the device.
+    /// Entries of `HOLD` that a pass before left behind: their clients wait for no reason.
+    Release,
+    /// Kernel settings, the device, schedulers.
     Ground,
     /// Sets that should exist.
     CreateSets,
@@ -48,6 +52,9 @@ pub enum Phase {
     Unguard,
     /// Entries of `ALLOW` that go.
     Unadmit,
+    /// Scheduler changes, in order: hold, edit, release for one virtual server after the other. Last,
+    /// because each takes a while and nothing else has to wait for it.
+    Reschedule,
 }
 
 /// The operations that lead from `observed` to `desired`, touching nothing that is not `owned`.
@@ -63,19 +70,20 @@ pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase
 }
 
 #[derive(Default)]
-struct Batch {
+pub(crate) struct Batch {
     phases: BTreeMap<Phase, Vec<Op>>,
 }
 
 impl Batch {
-    fn push(&mut self, phase: Phase, op: Op) {
+    pub(crate) fn push(&mut self, phase: Phase, op: Op) {
         self.phases.entry(phase).or_default().push(op);
     }
 }
 
 fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for (name, value) in &desired.sysctls {
-        if observed.sysctls.get(name) != Some(value) {
+        let found = observed.sysctls.get(name);
+        if !found.is_some_and(|found| sysctls::is_enough(name, found, value)) {
             let (name, value) = (name.clone(), value.clone());
             batch.push(Phase::Ground, Op::WriteSysctl { name, value });
         }
@@ -104,7 +112,7 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 );
                 entries(batch, *set, wanted, &ObservedSet::default());
             }
-            Some(found) if too_small(found, wanted) => {
+            Some(found) if too_small(found, wanted) || forgets_otherwise(*set, found) => {
                 let (add, _) = phases(set.role);
                 let entries = wanted.entries.iter().copied().collect();
                 let max_elements = wanted.max_elements;
@@ -128,6 +136,11 @@ fn too_small(found: &ObservedSet, wanted: &DesiredSet) -> bool {
     u32::try_from(together).map_or(true, |together| together > found.max_elements)
 }
 
+/// A set whose entries live longer or shorter than they should: made by an older agent, or by hand.
+fn forgets_otherwise(set: SetId, found: &ObservedSet) -> bool {
+    found.timeout_seconds != set.role.timeout_seconds()
+}
+
 fn entries(batch: &mut Batch, set: SetId, wanted: &DesiredSet, found: &ObservedSet) {
     let (add, remove) = phases(set.role);
     for entry in wanted.entries.difference(&found.entries) {
@@ -143,12 +156,14 @@ fn phases(role: SetRole) -> (Phase, Phase) {
         SetRole::Allow => (Phase::Admit, Phase::Unadmit),
         SetRole::ClusterIp
         | SetRole::Hairpin
+        | SetRole::Health
         | SetRole::Masq
         | SetRole::NoLocal
         | SetRole::Guarded
         | SetRole::Pods => (Phase::Guard, Phase::Unguard),
         SetRole::Frontend => (Phase::Answer, Phase::Unanswer),
         SetRole::VipNet => (Phase::Refuse, Phase::Unrefuse),
+        SetRole::Hold => (Phase::Release, Phase::Release),
     }
 }
 
@@ -171,6 +186,7 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
 }
 
 fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Owned) {
+    let mut changes = Vec::new();
     for (server, wanted) in &desired.virtual_servers {
         let critical = desired.boot_critical.contains(server);
         let phase = if critical {
@@ -191,6 +207,9 @@ fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Ow
                 };
                 batch.push(phase, op);
             }
+            Some(found) if found.scheduler != wanted.scheduler => {
+                changes.push((*server, service()));
+            }
             Some(found) if !found.same_service(wanted) => {
                 let op = Op::EditVirtualServer {
                     server: *server,
@@ -202,6 +221,7 @@ fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Ow
         }
         real_servers(batch, phase, &desired.node, *server, wanted, found);
     }
+    reschedule::schedulers(batch, observed, desired, changes);
     for server in observed.virtual_servers.keys() {
         if !desired.virtual_servers.contains_key(server) && owned.contains(server) {
             batch.push(

@@ -53,6 +53,9 @@ impl ModelKernel {
     pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
         match op {
             Op::WriteSysctl { .. } | Op::RaiseDevice { .. } => {}
+            Op::LoadScheduler { scheduler } => {
+                need(SCHEDULERS.contains(&&**scheduler), Refusal::NotFound)?;
+            }
             Op::RemoveDevice { .. } => need(self.state.device_up, Refusal::NotFound)?,
             Op::CreateSet { set, .. } => self.set_is(*set, false)?,
             Op::ReplaceSet {
@@ -69,13 +72,14 @@ impl ModelKernel {
                 self.set_is(*set, true)?;
                 need(!self.uses(*set), Refusal::InUse)?;
             }
+            Op::DestroySpareSet => need(self.state.spare_set, Refusal::NotFound)?,
             Op::LoadRules { family, text, .. } => self.rules(*family, text)?,
             Op::PutRoute { route, .. } => {
                 let up = self.state.device_up || route.destination.addr().is_ipv4();
                 need(up, Refusal::DeviceDown)?;
                 let owned = route
                     .source
-                    .is_none_or(|source| self.state.host.owns(source));
+                    .is_none_or(|source| self.state.host.can_send_from(source));
                 need(owned, Refusal::Invalid)?;
             }
             Op::DeleteRoute { route, .. } => {
@@ -101,17 +105,12 @@ impl ModelKernel {
             return Ok(());
         };
         let set = self.state.sets.get(id).ok_or(Refusal::NotFound)?;
-        let family = match entry {
-            crate::SetEntry::AddressPort { address, .. }
-            | crate::SetEntry::AddressPortSource { address, .. }
-            | crate::SetEntry::AddressPortNet { address, .. } => Family::of(*address),
-            crate::SetEntry::Net(net) => {
-                // The kernel's sets hold no /0.
-                need(net.prefix_len() > 0, Refusal::Invalid)?;
-                Family::of(net.addr())
-            }
-        };
-        need(family == id.family, Refusal::Invalid)?;
+        if let crate::SetEntry::Net(net) = entry {
+            // The kernel's sets hold no /0.
+            need(net.prefix_len() > 0, Refusal::Invalid)?;
+        }
+        let same_family = entry.family().is_none_or(|family| family == id.family);
+        need(same_family, Refusal::Invalid)?;
         let adds = matches!(op, Op::AddEntry { .. }) && !set.entries.contains(entry);
         let count = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
         need(!adds || count < set.max_elements, Refusal::Full)

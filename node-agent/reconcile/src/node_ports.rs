@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use portolan_plan::{Family, NodeEntry};
 
-use crate::route::HostNetwork;
+use crate::host::HostNetwork;
 
 /// Spells the node's first address of each family, in the order of its Node object.
 const PRIMARY: &str = "primary";
@@ -73,13 +73,10 @@ mod tests {
             "192.168.1.2",
             "fd00::1",
         ];
-        let address = |address| HostAddress {
-            address,
-            peer: None,
-        };
+        let address = |address| HostAddress::on("eth0", IpNet::from(address));
         let host = HostNetwork {
             addresses: texts(&own).into_iter().map(address).collect(),
-            routes: Vec::new(),
+            ..HostNetwork::default()
         };
         addresses(&node, &host)
             .iter()

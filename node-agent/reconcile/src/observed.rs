@@ -17,8 +17,12 @@ pub struct Observed {
     pub device_up: bool,
     /// Every virtual server with an address, ours and others'.
     pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
+    /// Schedulers that the kernel was found to have, beside those in use.
+    pub loaded_schedulers: BTreeSet<Arc<str>>,
     /// Our sets.
     pub sets: BTreeMap<SetId, ObservedSet>,
+    /// Whether a set is there that was filled to take the place of another, left by a crash.
+    pub spare_set: bool,
     /// Local routes over our device that somebody wrote, not those the kernel keeps itself.
     pub routes: BTreeSet<LocalRoute>,
     /// Our rules.
@@ -34,6 +38,8 @@ pub struct Observed {
 pub struct ObservedSet {
     /// How many entries it may hold.
     pub max_elements: u32,
+    /// Seconds after which the kernel removes an entry by itself; `None` where entries stay.
+    pub timeout_seconds: Option<u32>,
     /// Its entries.
     pub entries: BTreeSet<SetEntry>,
 }
@@ -58,8 +64,16 @@ impl Observed {
                 }),
                 SetEntry::Net(_)
                 | SetEntry::AddressPortSource { .. }
-                | SetEntry::AddressPortNet { .. } => None,
+                | SetEntry::AddressPortNet { .. }
+                | SetEntry::Port(_) => None,
             })
+    }
+
+    /// The schedulers that the kernel is known to have.
+    pub fn schedulers(&self) -> BTreeSet<&Arc<str>> {
+        let used = self.virtual_servers.values();
+        let used = used.map(|server| &server.scheduler);
+        self.loaded_schedulers.iter().chain(used).collect()
     }
 
     /// Notes that an operation was done.
@@ -77,7 +91,8 @@ impl Observed {
             | Op::ReplaceSet { .. }
             | Op::AddEntry { .. }
             | Op::DeleteEntry { .. }
-            | Op::DestroySet { .. } => self.note_set(op),
+            | Op::DestroySet { .. }
+            | Op::DestroySpareSet => self.note_set(op),
             Op::LoadRules { family, rules, .. } => {
                 self.rules.insert(*family, rules.clone());
             }
@@ -88,6 +103,9 @@ impl Observed {
             }
             Op::DeleteRoute { route, .. } => {
                 self.routes.remove(route);
+            }
+            Op::LoadScheduler { scheduler } => {
+                self.loaded_schedulers.insert(scheduler.clone());
             }
             Op::AddVirtualServer { .. }
             | Op::EditVirtualServer { .. }
@@ -104,6 +122,7 @@ impl Observed {
                 let empty = BTreeSet::new();
                 let created = ObservedSet {
                     max_elements: *max_elements,
+                    timeout_seconds: set.role.timeout_seconds(),
                     entries: empty,
                 };
                 self.sets.insert(*set, created);
@@ -118,6 +137,7 @@ impl Observed {
                     *set,
                     ObservedSet {
                         max_elements: *max_elements,
+                        timeout_seconds: set.role.timeout_seconds(),
                         entries,
                     },
                 );
@@ -135,6 +155,7 @@ impl Observed {
             Op::DestroySet { set } => {
                 self.sets.remove(set);
             }
+            Op::DestroySpareSet => self.spare_set = false,
             _ => {}
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 
-use crate::{LocalRoute, RealServerKey, SetEntry, SetId, VirtualServer, VirtualServerKey};
+use crate::{
+    LocalRoute, RealServerKey, SPARE_SET, SetEntry, SetId, VirtualServer, VirtualServerKey,
+};
 
 /// One change to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +64,8 @@ pub enum Op {
         /// Which.
         set: SetId,
     },
+    /// Destroy the set that was filled to take the place of another, left by a crash.
+    DestroySpareSet,
     /// Load rules of one family.
     LoadRules {
         /// Which family.
@@ -70,6 +74,11 @@ pub enum Op {
         text: String,
         /// What our chains hold afterwards.
         rules: crate::rules::ObservedRules,
+    },
+    /// Make sure that the kernel has a scheduler; it loads the module of one that it does not know.
+    LoadScheduler {
+        /// Its name.
+        scheduler: Arc<str>,
     },
     /// Add a virtual server, without real servers.
     AddVirtualServer {
@@ -159,9 +168,11 @@ impl Op {
             | Self::ReplaceSet { .. }
             | Self::AddEntry { .. }
             | Self::DeleteEntry { .. }
-            | Self::DestroySet { .. } => OpKind::Set,
+            | Self::DestroySet { .. }
+            | Self::DestroySpareSet => OpKind::Set,
             Self::LoadRules { .. } => OpKind::Rules,
-            Self::AddVirtualServer { .. }
+            Self::LoadScheduler { .. }
+            | Self::AddVirtualServer { .. }
             | Self::EditVirtualServer { .. }
             | Self::DeleteVirtualServer { .. }
             | Self::AddRealServer { .. }
@@ -195,7 +206,9 @@ impl fmt::Display for Op {
             Self::AddEntry { set, entry } => write!(f, "add {entry} to set {set}"),
             Self::DeleteEntry { set, entry } => write!(f, "delete {entry} from set {set}"),
             Self::DestroySet { set } => write!(f, "destroy set {set}"),
+            Self::DestroySpareSet => write!(f, "destroy set {SPARE_SET}"),
             Self::LoadRules { family, .. } => write!(f, "load {family} rules"),
+            Self::LoadScheduler { scheduler } => write!(f, "load scheduler {scheduler}"),
             Self::AddVirtualServer { server, service } => {
                 write!(f, "add virtual server {server} ({})", service.scheduler)
             }

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use portolan_plan::Family;
 
+use crate::host::HostNetwork;
+
 /// A route of type local on our device, which makes packets to its addresses reach IPVS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalRoute {
@@ -39,57 +41,6 @@ impl fmt::Display for LocalRoute {
     }
 }
 
-/// What the node's network looks like beside what is ours.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostNetwork {
-    /// Addresses on interfaces other than our device.
-    pub addresses: Vec<HostAddress>,
-    /// Routes over interfaces other than our device.
-    pub routes: Vec<HostRoute>,
-}
-
-/// An address of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostAddress {
-    /// The address itself.
-    pub address: IpAddr,
-    /// The other end, on point-to-point links.
-    pub peer: Option<IpAddr>,
-}
-
-/// A route of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostRoute {
-    /// Where to.
-    pub destination: IpNet,
-    /// The next hop, if it is not on the link itself.
-    pub gateway: Option<IpAddr>,
-}
-
-impl HostNetwork {
-    /// Whether the address sits on an interface of the node (S-25).
-    pub fn owns(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|host| host.address == address)
-    }
-
-    /// Whether routing this whole range to ourselves takes nothing away from the node: no address,
-    /// peer or next hop of it lies inside, and no other route goes to the same range or a part of
-    /// it. Wider routes, the default route among them, do not count.
-    pub fn leaves_free(&self, range: &IpNet) -> bool {
-        let outside = |address: IpAddr| !range.contains(&address);
-        let addresses = self
-            .addresses
-            .iter()
-            .flat_map(|host| [Some(host.address), host.peer]);
-        let gateways = self.routes.iter().map(|route| route.gateway);
-        addresses.chain(gateways).flatten().all(outside)
-            && self
-                .routes
-                .iter()
-                .all(|route| !range.contains(&route.destination))
-    }
-}
-
 /// Whether somebody else has virtual servers in the range: they would lose their packets.
 fn overlaps(range: &IpNet, excluded: &[IpNet]) -> bool {
     excluded
@@ -107,12 +58,12 @@ pub(crate) fn routes(
 ) -> BTreeSet<LocalRoute> {
     let source = |family| {
         let of_family = |address: &&IpAddr| Family::of(**address) == family;
-        // A route with a source that the node does not have is refused by the kernel.
+        // The kernel refuses a route with a source that the node does not have, or not yet.
         node_addresses
             .iter()
             .find(of_family)
             .copied()
-            .filter(|address| host.owns(*address))
+            .filter(|address| host.can_send_from(*address))
     };
     let to = |destination: IpNet| LocalRoute {
         destination,

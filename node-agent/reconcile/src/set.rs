@@ -8,6 +8,11 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use portolan_plan::{Family, Protocol};
 
+use crate::VirtualServerKey;
+
+/// The name under which a larger set is filled before it takes the place of another.
+pub const SPARE_SET: &str = "PORTOLAN-SPARE";
+
 /// What a set is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
@@ -29,11 +34,15 @@ pub enum SetRole {
     Frontend,
     /// The addresses that are routed to this node for Services.
     VipNet,
+    /// Ports on which health checks are answered (S-144).
+    Health,
+    /// Frontends whose scheduler is being changed: new connections wait (S-104).
+    Hold,
 }
 
 impl SetRole {
     /// All roles, in the order in which their entries are added.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ClusterIp,
         Self::Hairpin,
         Self::Masq,
@@ -43,6 +52,8 @@ impl SetRole {
         Self::Pods,
         Self::Frontend,
         Self::VipNet,
+        Self::Health,
+        Self::Hold,
     ];
 
     /// The role as it stands in the set's name.
@@ -57,19 +68,32 @@ impl SetRole {
             Self::Pods => "PODS",
             Self::Frontend => "FRONTEND",
             Self::VipNet => "VIPNET",
+            Self::Health => "HEALTH",
+            Self::Hold => "HOLD",
         }
     }
 
     /// The kind of set that serves the role.
     pub fn kind(self) -> SetKind {
         match self {
-            Self::ClusterIp | Self::Masq | Self::NoLocal | Self::Guarded | Self::Frontend => {
-                SetKind::HashIpPort
-            }
+            Self::ClusterIp
+            | Self::Masq
+            | Self::NoLocal
+            | Self::Guarded
+            | Self::Frontend
+            | Self::Hold => SetKind::HashIpPort,
             Self::Allow => SetKind::HashIpPortNet,
             Self::Hairpin => SetKind::HashIpPortIp,
             Self::Pods | Self::VipNet => SetKind::HashNet,
+            Self::Health => SetKind::BitmapPort,
         }
+    }
+
+    /// Seconds after which the kernel removes an entry by itself; `None` where entries stay. What is
+    /// held must not stay held when the agent dies between hold and release: a change of a scheduler
+    /// takes some tens of milliseconds, and clients that hear nothing send again for much longer.
+    pub fn timeout_seconds(self) -> Option<u32> {
+        (self == Self::Hold).then_some(5)
     }
 }
 
@@ -127,9 +151,14 @@ pub enum SetKind {
     HashIpPortIp,
     /// Addresses with protocol and port, and a range of second addresses.
     HashIpPortNet,
+    /// Ports, all of them.
+    BitmapPort,
 }
 
 impl SetKind {
+    /// How many entries a bitmap of all ports has room for.
+    pub const PORTS: u32 = 65_536;
+
     /// The kind as `ipset` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -137,6 +166,7 @@ impl SetKind {
             Self::HashNet => "hash:net",
             Self::HashIpPortIp => "hash:ip,port,ip",
             Self::HashIpPortNet => "hash:ip,port,net",
+            Self::BitmapPort => "bitmap:port",
         }
     }
 }
@@ -177,6 +207,35 @@ pub enum SetEntry {
         /// The range of source addresses, never /0.
         net: IpNet,
     },
+    /// Of a `bitmap:port`.
+    Port(u16),
+}
+
+impl SetEntry {
+    /// A virtual server as it stands in a `hash:ip,port`.
+    pub fn of(server: VirtualServerKey) -> Self {
+        let VirtualServerKey {
+            address,
+            port,
+            protocol,
+        } = server;
+        Self::AddressPort {
+            address,
+            protocol,
+            port,
+        }
+    }
+
+    /// The family of its address; `None` for a port.
+    pub fn family(&self) -> Option<Family> {
+        match self {
+            Self::AddressPort { address, .. }
+            | Self::AddressPortSource { address, .. }
+            | Self::AddressPortNet { address, .. } => Some(Family::of(*address)),
+            Self::Net(net) => Some(Family::of(net.addr())),
+            Self::Port(_) => None,
+        }
+    }
 }
 
 fn word(protocol: Protocol) -> &'static str {
@@ -220,6 +279,7 @@ impl fmt::Display for SetEntry {
                     Self::Net(*net)
                 )
             }
+            Self::Port(port) => port.fmt(f),
         }
     }
 }

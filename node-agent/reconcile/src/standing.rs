@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use portolan_plan::Family;
 
+use crate::reschedule::hold;
 use crate::{Desired, LocalRoute, Observed, Op, SetEntry, SetId, SetRole, VirtualServerKey};
 
 /// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
@@ -16,15 +17,72 @@ pub fn ready(
     desired: &Desired,
 ) -> (Vec<Op>, Vec<(Op, &'static str)>) {
     let mut leaving = BTreeMap::new();
+    let unscheduled = unscheduled(&ops, state);
     let (mut ready, mut held_back) = (Vec::with_capacity(ops.len()), Vec::new());
     for op in ops {
-        let missing = exposed(&op, state, desired).or_else(|| missing(&op, state, &mut leaving));
-        match missing {
+        if stands_on(&op, &unscheduled) {
+            continue;
+        }
+        let without = |server| unscheduled.get(server).copied();
+        let reason = scheduled(&op).and_then(without);
+        let reason = reason
+            .or_else(|| exposed(&op, state, desired))
+            .or_else(|| missing(&op, state, &mut leaving));
+        match reason {
             None => ready.push(op),
             Some(reason) => held_back.push((op, reason)),
         }
     }
     (ready, held_back)
+}
+
+/// The virtual server that an operation gives a scheduler.
+fn scheduled(op: &Op) -> Option<&VirtualServerKey> {
+    match op {
+        Op::AddVirtualServer { server, .. } | Op::EditVirtualServer { server, .. } => Some(server),
+        _ => None,
+    }
+}
+
+/// The virtual servers that cannot get the scheduler that they should have: the kernel does not have
+/// it, or nothing would hold new connections while it changes (S-101, S-104).
+fn unscheduled(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey, &'static str> {
+    let mut servers = BTreeMap::new();
+    if ops.iter().all(|op| scheduled(op).is_none()) {
+        return servers;
+    }
+    let known = state.schedulers();
+    for op in ops {
+        let (Op::AddVirtualServer { server, service } | Op::EditVirtualServer { server, service }) =
+            op
+        else {
+            continue;
+        };
+        let family = Family::of(server.address);
+        let held = state.virtual_servers.get(server);
+        let changes = held.is_some_and(|held| held.scheduler != service.scheduler);
+        if !known.contains(&service.scheduler) {
+            servers.insert(*server, "held back: the kernel does not have its scheduler");
+        } else if changes && !(state.sets.contains_key(&hold(*server).0) && filters(state, family))
+        {
+            let reason = "held back: nothing would hold its new connections meanwhile";
+            servers.insert(*server, reason);
+        }
+    }
+    servers
+}
+
+/// Whether an operation has no meaning without the scheduler of one of these: real servers of a
+/// virtual server that is not made, a hold without a change. The virtual server is told of, so these
+/// are left out in silence.
+fn stands_on(op: &Op, unscheduled: &BTreeMap<VirtualServerKey, &'static str>) -> bool {
+    match op {
+        Op::AddRealServer { server, .. } => unscheduled.contains_key(server),
+        Op::AddEntry { set, entry } | Op::DeleteEntry { set, entry } => {
+            set.role == SetRole::Hold && unscheduled.keys().any(|key| hold(*key).1 == *entry)
+        }
+        _ => false,
+    }
 }
 
 /// A frontend that is not for everybody must not answer before those are kept out (S-22, S-86).
@@ -99,10 +157,12 @@ fn guarded(state: &Observed, route: &LocalRoute) -> bool {
         .sets
         .get(&set)
         .is_some_and(|set| set.entries.contains(&entry))
-        && state
-            .rules
-            .get(&family)
-            .is_some_and(|rules| !rules.is_empty())
+        && filters(state, family)
+}
+
+fn filters(state: &Observed, family: Family) -> bool {
+    let rules = state.rules.get(&family);
+    rules.is_some_and(|rules| !rules.is_empty())
 }
 
 fn routed(state: &Observed, entry: &SetEntry) -> bool {
@@ -131,20 +191,11 @@ fn served(state: &Observed, entry: &SetEntry) -> bool {
 }
 
 fn let_through(state: &Observed, server: &VirtualServerKey) -> bool {
-    let VirtualServerKey {
-        address,
-        port,
-        protocol,
-    } = *server;
     let id = SetId {
         role: SetRole::Frontend,
-        family: Family::of(address),
+        family: Family::of(server.address),
     };
-    let entry = SetEntry::AddressPort {
-        address,
-        protocol,
-        port,
-    };
+    let entry = SetEntry::of(*server);
     state
         .sets
         .get(&id)

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
 use portolan_reconcile::rules::{ObservedRules, Rules, restore_text};
 use portolan_reconcile::{
-    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, LocalRoute,
+    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, LocalRoute, SetId, SetRole,
 };
 
 fn plan() -> NodePlan {
@@ -17,13 +17,10 @@ fn plan() -> NodePlan {
 }
 
 fn host() -> HostNetwork {
-    let address = |text: &str| HostAddress {
-        address: text.parse().unwrap(),
-        peer: None,
-    };
+    let address = |text: &str| HostAddress::on("eth0", text.parse().unwrap());
     HostNetwork {
-        addresses: vec![address("192.168.50.1"), address("fd00:50::1")],
-        routes: vec![],
+        addresses: vec![address("192.168.50.1/24"), address("fd00:50::1/64")],
+        ..HostNetwork::default()
     }
 }
 
@@ -161,16 +158,13 @@ fn a_service_range_is_routed_whole_only_where_that_takes_nothing_from_the_node()
         "a next hop inside"
     );
     let mut inside = host();
-    inside.addresses.push(HostAddress {
-        address: "10.97.1.1".parse().unwrap(),
-        peer: None,
-    });
+    let address = HostAddress::on("eth1", "10.97.1.1/32".parse().unwrap());
+    inside.addresses.push(address);
     assert!(!whole(&inside), "an address of the node inside");
     let mut peer = host();
-    let address = "192.168.60.1".parse().unwrap();
     peer.addresses.push(HostAddress {
-        address,
         peer: Some("10.97.1.2".parse().unwrap()),
+        ..HostAddress::on("tun0", "192.168.60.1/32".parse().unwrap())
     });
     assert!(!whole(&peer), "a peer inside");
 }
@@ -180,10 +174,9 @@ fn a_service_range_is_routed_whole_only_where_that_takes_nothing_from_the_node()
 fn an_address_of_the_node_itself_is_never_routed_away() {
     let mut inside = host();
     let address: IpAddr = "10.96.0.20".parse().unwrap();
-    inside.addresses.push(HostAddress {
-        address,
-        peer: None,
-    });
+    inside
+        .addresses
+        .push(HostAddress::on("eth1", address.into()));
     let routed: Vec<_> = routes(&inside)
         .iter()
         .map(|route| route.destination.addr())
@@ -202,4 +195,68 @@ fn a_source_that_the_node_does_not_have_is_left_out() {
         routes(&host())[0].source,
         Some("192.168.50.1".parse().unwrap())
     );
+}
+
+/// S-37: while an IPv6 address is looked for elsewhere on the link, the kernel takes it for no source.
+#[test]
+fn a_source_that_may_not_be_used_yet_is_left_out_and_its_address_stays_the_nodes() {
+    let mut tentative = host();
+    for address in &mut tentative.addresses {
+        address.settled = address.address.is_ipv4();
+    }
+    let sources = |host: &HostNetwork| -> Vec<_> {
+        let of = |route: &LocalRoute| (route.destination.addr().is_ipv6(), route.source);
+        let desired = Desired::new(&plan(), host).unwrap();
+        desired.routes.iter().map(of).collect()
+    };
+    let sourced = |(six, source): &(bool, Option<IpAddr>)| !six || source.is_some();
+    assert!(sources(&host()).iter().all(sourced), "the contrast");
+    let seen = sources(&tentative);
+    assert!(seen.iter().any(|(six, _)| *six), "{seen:?}");
+    assert!(
+        seen.iter().all(|(six, source)| source.is_none() == *six),
+        "{seen:?}"
+    );
+    assert!(tentative.owns("fd00:50::1".parse().unwrap()), "S-25");
+}
+
+/// S-87: a range of everything opens its family, whatever narrow ranges stand beside it.
+#[test]
+fn a_range_of_everything_is_no_guard_and_a_narrow_one_is() {
+    let entries = |ranges: &[&str]| {
+        let mut document: PlanDocument =
+            serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+        let services = document.services.iter_mut();
+        let port = services
+            .flat_map(|service| &mut service.ports)
+            .next()
+            .unwrap();
+        port.frontends = serde_json::from_str(
+            r#"[{"kind": "LoadBalancer", "address": "203.0.113.9", "port": 80},
+                {"kind": "LoadBalancer", "address": "2001:db8::9", "port": 80}]"#,
+        )
+        .unwrap();
+        port.external = Some(port.internal.clone());
+        port.source_ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
+        let desired = Desired::new(&document.into_plan().unwrap(), &host()).unwrap();
+        [SetRole::Guarded, SetRole::Allow].map(|role| {
+            Family::BOTH.map(|family| {
+                let set = &desired.sets[&SetId { role, family }];
+                let shown: Vec<_> = set.entries.iter().map(ToString::to_string).collect();
+                shown.join(" ")
+            })
+        })
+    };
+    let (four, six) = ("203.0.113.9,tcp:80", "2001:db8::9,tcp:80");
+    let (allow4, allow6) = (
+        format!("{four},198.51.100.0/24"),
+        format!("{six},2001:db8:1::/48"),
+    );
+    let narrow = ["198.51.100.0/24", "2001:db8:1::/48"];
+    assert_eq!(entries(&narrow), [[four, six], [&allow4, &allow6]]);
+    let open4 = ["0.0.0.0/0", "198.51.100.0/24", "2001:db8:1::/48"];
+    assert_eq!(entries(&open4), [["", six], ["", &allow6]]);
+    let open6 = ["198.51.100.0/24", "::/0"];
+    assert_eq!(entries(&open6), [[four, ""], [&allow4, ""]]);
+    assert_eq!(entries(&["0.0.0.0/0", "::/0"]), [["", ""], ["", ""]]);
 }

@@ -34,10 +34,7 @@ fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
 }
 
 fn host() -> HostNetwork {
-    let address = HostAddress {
-        address: IpAddr::from([192, 168, 50, 1]),
-        peer: None,
-    };
+    let address = HostAddress::on("eth0", "192.168.50.1/24".parse().unwrap());
     HostNetwork {
         addresses: vec![address],
         ..HostNetwork::default()
@@ -318,12 +315,14 @@ proptest! {
         let desired = desired(entries);
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         pass(&mut kernel, &desired, &mut owned, |_| {});
+        kernel.state.spare_set = true;
         for op in cleanup(&kernel.state, &owned, &desired.device).into_iter().flatten() {
             kernel.apply(&op).unwrap_or_else(|refusal| panic!("{op}: {refusal}"));
         }
         let (key, server) = foreign();
         prop_assert_eq!(&kernel.state.virtual_servers, &[(key, server)].into());
         prop_assert!(kernel.state.sets.is_empty() && kernel.state.routes.is_empty());
+        prop_assert!(!kernel.state.spare_set);
         prop_assert!(kernel.state.rules.values().all(portolan_reconcile::rules::ObservedRules::is_empty));
         prop_assert!(cleanup(&kernel.state, &owned, &desired.device).is_empty(), "S-196");
     }

@@ -1,6 +1,6 @@
 //! `portolan-agent cleanup`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
@@ -9,11 +9,11 @@ use portolan_reconcile::{Owned, cleanup};
 use tracing::warn;
 
 use super::StateArguments;
-use crate::kernel::{Kernel as _, LinuxKernel};
+use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 
 /// Remove from the kernel what the agent put there, and nothing else: virtual servers on record,
-/// our routes and device, chains and sets. Safe to run twice, and on nodes that never ran an
+/// our routes and device, chains in both variants of iptables, and sets. Safe to run twice, and on nodes that never ran an
 /// agent.
 #[derive(Debug, Args)]
 pub(super) struct Cleanup {
@@ -31,8 +31,9 @@ impl Cleanup {
             warn!(%problem, "going on with what our sets say");
             None
         });
-        let mut kernel = LinuxKernel::open()?;
-        let observed = kernel.observe(&self.device, &BTreeSet::new())?;
+        let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+        let network = kernel.network(&self.device)?;
+        let observed = kernel.observe(network, BTreeMap::new())?;
         // Whatever answered had its entry in our sets, so they tell as well.
         let recorded = recorded.unwrap_or_else(|| observed.answering().collect());
         let owned = Owned {

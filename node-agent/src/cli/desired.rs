@@ -45,10 +45,7 @@ impl Desired {
             document.node_addresses.clone_from(&self.node_address);
         }
         // Without a kernel to look at, the node has the addresses it is said to have.
-        let has = |address: &IpAddr| HostAddress {
-            address: *address,
-            peer: None,
-        };
+        let has = |address: &IpAddr| HostAddress::on("", (*address).into());
         let host = HostNetwork {
             addresses: document.node_addresses.iter().map(has).collect(),
             ..HostNetwork::default()

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::StateArguments;
-use crate::kernel::LinuxKernel;
+use crate::kernel::linux::Events;
+use crate::kernel::{IptablesChoice, LinuxKernel};
 use crate::programmer::{Applied, Programmer};
 use crate::receive::{Address, Receiver};
 use crate::record::Record;
@@ -28,6 +29,15 @@ pub(super) struct Run {
     /// does, so only for loopback, Unix sockets and labs.
     #[arg(long, env = "PORTOLAN_INSECURE")]
     insecure: bool,
+    /// The variant of iptables that holds the rules; auto takes the one in use on the node.
+    #[arg(
+        long,
+        env = "PORTOLAN_IPTABLES",
+        value_enum,
+        default_value = "auto",
+        value_name = "VARIANT"
+    )]
+    iptables: IptablesChoice,
     #[command(flatten)]
     state: StateArguments,
 }
@@ -44,8 +54,10 @@ impl Run {
             bail!("TLS is not there yet in this version; --insecure speaks without it");
         }
         let record = Record::open(&self.state.state_dir)?;
-        let kernel = LinuxKernel::open()?;
+        let kernel = LinuxKernel::open(self.iptables)?;
         let slot = Arc::new(PlanSlot::default());
+        let bell = slot.clone();
+        let events = Events::listen(kernel.port(), move || bell.disturb())?;
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let programmer = Programmer::new(kernel, slot.clone(), record, applied);
         let thread = std::thread::Builder::new()
@@ -72,6 +84,7 @@ impl Run {
             }
             Ok::<_, std::io::Error>(())
         });
+        drop(events);
         slot.stop();
         if thread.join().is_err() {
             bail!(

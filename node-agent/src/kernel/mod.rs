@@ -4,26 +4,35 @@
 pub mod linux;
 mod model;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
-use portolan_reconcile::{Observed, Op};
+use portolan_reconcile::{Network, Observed, Op};
 use thiserror::Error;
 
-pub use linux::{LinuxKernel, Missing};
+pub use linux::{IptablesChoice, LinuxKernel, Missing};
 pub use model::SharedModel;
 
 /// Where plans are programmed.
 pub trait Kernel {
-    /// Reads all that concerns us.
+    /// Reads links, addresses and routes.
+    ///
+    /// # Errors
+    /// [`KernelError`] when some of it cannot be read.
+    fn network(&mut self, device: &str) -> Result<Network, KernelError>;
+
+    /// The values of these settings; those that the kernel does not have are left out.
+    fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>>;
+
+    /// Reads virtual servers, sets and rules, and puts them together with the rest.
     ///
     /// # Errors
     /// [`KernelError`] when some of it cannot be read; then nothing may be written either.
     fn observe(
         &mut self,
-        device: &str,
-        sysctls: &BTreeSet<Arc<str>>,
+        network: Network,
+        sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError>;
 
     /// Does operations in order, and answers each. One that fails does not stop the others.

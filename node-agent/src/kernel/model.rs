@@ -1,9 +1,9 @@
 //! The model kernel as a [`Kernel`]: for tests of everything above the real one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_reconcile::{ModelKernel, Observed, Op};
+use portolan_reconcile::{ModelKernel, Network, Observed, Op};
 
 use super::{Kernel, KernelError};
 
@@ -11,6 +11,20 @@ use super::{Kernel, KernelError};
 #[derive(Debug, Clone, Default)]
 pub struct SharedModel {
     model: Arc<Mutex<ModelKernel>>,
+    eyes: Arc<Mutex<Eyes>>,
+}
+
+/// How the model is looked at, and how often it was.
+#[derive(Debug, Clone, Default)]
+pub struct Eyes {
+    /// How often the network was looked at, with or without success.
+    pub network: usize,
+    /// How often virtual servers, sets and rules were.
+    pub services: usize,
+    /// While this is there, the network cannot be read.
+    pub blind: bool,
+    /// What the next looks at the network see in its place: it changes while it is read.
+    pub glimpses: VecDeque<Network>,
 }
 
 impl SharedModel {
@@ -18,11 +32,46 @@ impl SharedModel {
     pub fn lock(&self) -> MutexGuard<'_, ModelKernel> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// How it is looked at.
+    pub fn eyes(&self) -> MutexGuard<'_, Eyes> {
+        self.eyes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Kernel for SharedModel {
-    fn observe(&mut self, _: &str, _: &BTreeSet<Arc<str>>) -> Result<Observed, KernelError> {
-        Ok(self.lock().state.clone())
+    fn network(&mut self, _: &str) -> Result<Network, KernelError> {
+        let mut eyes = self.eyes();
+        eyes.network += 1;
+        if eyes.blind {
+            let reason = "the model was told to be blind";
+            return Err(KernelError::new("read addresses and routes", reason));
+        }
+        match eyes.glimpses.pop_front() {
+            Some(glimpse) => Ok(glimpse),
+            None => Ok(self.lock().state.network()),
+        }
+    }
+
+    fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
+        let state = &self.lock().state;
+        let found = names.iter().filter_map(|name| {
+            let (name, value) = state.sysctls.get_key_value(name)?;
+            Some((name.clone(), value.clone()))
+        });
+        found.collect()
+    }
+
+    fn observe(
+        &mut self,
+        network: Network,
+        sysctls: BTreeMap<Arc<str>, Arc<str>>,
+    ) -> Result<Observed, KernelError> {
+        self.eyes().services += 1;
+        let mut observed = self.lock().state.clone();
+        observed.sysctls = sysctls;
+        observed.set_network(network);
+        Ok(observed)
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

@@ -1,22 +1,27 @@
 //! The Linux kernel: the only place that opens its sockets, writes its settings or starts its
 //! tools. Blocking, for one thread.
 
+mod events;
+mod iptables;
 mod link;
 mod rules;
 mod servers;
 mod sets;
 mod sysctl;
+mod tool;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use portolan_plan::Family;
-use portolan_reconcile::{Observed, Op, OpKind};
+use portolan_reconcile::{Network, Observed, Op, OpKind};
 
 use super::{Kernel, KernelError};
 
-pub use link::{FoundLinks, Links};
+pub use events::Events;
+pub use iptables::IptablesChoice;
+pub use link::Links;
 pub use rules::Rules;
 pub use servers::Servers;
 pub use sets::Sets;
@@ -54,18 +59,21 @@ impl LinuxKernel {
     ///
     /// # Errors
     /// [`Missing`] names all that is not there at once, with what to do about each.
-    pub fn open() -> Result<Self, Missing> {
+    pub fn open(iptables: IptablesChoice) -> Result<Self, Missing> {
         let servers = Servers::open();
         let sets = Sets::open();
         let link = Links::open();
-        let rules = Rules::find();
+        let rules = Rules::find(iptables);
         match (servers, sets, link, rules) {
-            (Ok(servers), Ok(sets), Ok(link), Ok(rules)) => Ok(Self {
-                servers,
-                sets,
-                link,
-                rules,
-            }),
+            (Ok(servers), Ok(sets), Ok(link), Ok(rules)) => {
+                rules.tell();
+                Ok(Self {
+                    servers,
+                    sets,
+                    link,
+                    rules,
+                })
+            }
             (servers, sets, link, rules) => {
                 let errors = [servers.err(), sets.err(), link.err(), rules.err()];
                 Err(Missing {
@@ -75,11 +83,17 @@ impl LinuxKernel {
         }
     }
 
+    /// What the kernel calls our socket in the events of links, addresses and routes that we cause
+    /// ourselves.
+    pub fn port(&self) -> u32 {
+        self.link.port()
+    }
+
     fn apply_run(&mut self, kind: OpKind, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         match kind {
             OpKind::Ipvs => self.servers.apply(ops),
             OpKind::Set => self.sets.apply(ops),
-            OpKind::Link => ops.iter().map(|op| self.link.apply(op)).collect(),
+            OpKind::Link => self.link.apply(ops),
             OpKind::Rules => ops.iter().map(|op| self.rules.apply(op)).collect(),
             OpKind::Sysctl => ops.iter().map(sysctl::apply).collect(),
         }
@@ -87,24 +101,33 @@ impl LinuxKernel {
 }
 
 impl Kernel for LinuxKernel {
+    fn network(&mut self, device: &str) -> Result<Network, KernelError> {
+        self.link.observe(device)
+    }
+
+    fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
+        names.iter().filter_map(sysctl::read).collect()
+    }
+
     fn observe(
         &mut self,
-        device: &str,
-        sysctls: &BTreeSet<Arc<str>>,
+        network: Network,
+        sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
-        let link = self.link.observe(device)?;
         let rules = |family| Ok((family, self.rules.observe(family)?));
         Ok(Observed {
-            device_up: link.device_up,
-            routes: link.routes,
-            host: link.host,
+            device_up: network.device_up,
+            routes: network.routes,
+            host: network.host,
             virtual_servers: self.servers.observe()?,
+            loaded_schedulers: BTreeSet::new(),
             sets: self.sets.observe()?,
+            spare_set: self.sets.has_spare()?,
             rules: Family::BOTH
                 .into_iter()
                 .map(rules)
                 .collect::<Result<_, _>>()?,
-            sysctls: sysctls.iter().filter_map(sysctl::read).collect(),
+            sysctls,
         })
     }
 

@@ -1,33 +1,46 @@
-//! Rules, through the tools that every node has. The only file that starts a program: once to
-//! read and once to write, a few times in the life of the agent.
+//! Rules, through the tools that every node has: once to read and once to write, a few times in the
+//! life of the agent. All in one variant of them; what the other has of ours goes (S-170).
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::collections::BTreeSet;
 
 use portolan_plan::Family;
 use portolan_reconcile::Op;
-use portolan_reconcile::rules::ObservedRules;
+use portolan_reconcile::rules::{ObservedRules, cleanup_text};
+use tracing::info;
 
+use super::iptables::{self, IptablesChoice, Variant};
+use super::tool;
 use crate::kernel::KernelError;
 
 /// How long the tools wait for the lock of the tables, in seconds.
 const LOCK_SECONDS: &str = "5";
 
-/// The tools `iptables-save` and `iptables-restore`, and their IPv6 twins.
+/// The tools `iptables-save` and `iptables-restore` of one variant, and their IPv6 twins.
 #[derive(Debug)]
-pub struct Rules;
+pub struct Rules {
+    variant: Variant,
+    reason: &'static str,
+    /// The other variant, and the families for which it may have chains of ours.
+    left: Option<(Variant, BTreeSet<Family>)>,
+}
 
 impl Rules {
-    /// Makes sure that the tools are there.
+    /// Finds the variant to use.
     ///
     /// # Errors
-    /// Which one is not, and which package has it.
-    pub fn find() -> Result<Self, KernelError> {
-        for family in Family::BOTH {
-            let program = restore(family);
-            run(program, &["--version"], None)?;
-        }
-        Ok(Self)
+    /// Which tool is not there, and which package has it.
+    pub fn find(choice: IptablesChoice) -> Result<Self, KernelError> {
+        let found = iptables::find(choice)?;
+        Ok(Self {
+            variant: found.variant,
+            reason: found.reason,
+            left: found.left.map(|other| (other, Family::BOTH.into())),
+        })
+    }
+
+    /// Logs which variant is used, and why.
+    pub fn tell(&self) {
+        info!(variant = %self.variant, reason = self.reason, "variant of iptables");
     }
 
     /// Our rules as they are loaded.
@@ -35,76 +48,54 @@ impl Rules {
     /// # Errors
     /// What the tool says.
     pub fn observe(&self, family: Family) -> Result<ObservedRules, KernelError> {
-        let program = match family {
-            Family::Ipv4 => "iptables-save",
-            Family::Ipv6 => "ip6tables-save",
-        };
-        let output = run(program, &[], None)?;
-        Ok(ObservedRules::parse(&String::from_utf8_lossy(
-            &output.stdout,
-        )))
+        saved(self.variant, family)
     }
 
-    /// Loads the rules of an operation.
+    /// Loads the rules of an operation, and takes them out of the other variant.
     ///
     /// # Errors
     /// What the tool says.
-    pub fn apply(&self, op: &Op) -> Result<(), KernelError> {
-        let Op::LoadRules { family, text, .. } = op else {
+    pub fn apply(&mut self, op: &Op) -> Result<(), KernelError> {
+        let Op::LoadRules {
+            family,
+            text,
+            rules,
+        } = op
+        else {
             return Err(KernelError::new(op, "no rules"));
         };
-        self.load(*family, text)
-    }
-
-    fn load(&self, family: Family, text: &str) -> Result<(), KernelError> {
-        run(
-            restore(family),
-            &["--noflush", "-w", LOCK_SECONDS],
-            Some(text),
-        )
-        .map(|_| ())
-    }
-}
-
-fn restore(family: Family) -> &'static str {
-    match family {
-        Family::Ipv4 => "iptables-restore",
-        Family::Ipv6 => "ip6tables-restore",
-    }
-}
-
-fn run(program: &str, arguments: &[&str], input: Option<&str>) -> Result<Output, KernelError> {
-    let failed = |reason: String| KernelError::new(&format_args!("run {program}"), &reason);
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(if input.is_some() {
-            Stdio::piped()
+        load(self.variant, *family, text)?;
+        // A cleanup has nothing to load for a family that stands in the other variant alone.
+        let moved = if rules.is_empty() {
+            Vec::from(Family::BOTH)
         } else {
-            Stdio::null()
-        })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(format!("{error}; install the package iptables")))?;
-    // The text is far smaller than what the tool reads before it writes anything, so writing all
-    // of it first cannot block both sides. A tool that ends early is judged by its exit status.
-    if let (Some(text), Some(mut stdin)) = (input, child.stdin.take())
-        && let Err(error) = stdin.write_all(text.as_bytes())
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        return Err(failed(error.to_string()));
+            vec![*family]
+        };
+        moved.into_iter().try_for_each(|family| self.leave(family))
     }
-    let output = child
-        .wait_with_output()
-        .map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(output);
+
+    fn leave(&mut self, family: Family) -> Result<(), KernelError> {
+        let Some((other, families)) = &mut self.left else {
+            return Ok(());
+        };
+        if families.contains(&family) {
+            if let Some(text) = cleanup_text(&saved(*other, family)?) {
+                load(*other, family, &text)?;
+                info!(variant = %other, %family, "took our rules out of the other variant of iptables");
+            }
+            families.remove(&family);
+        }
+        Ok(())
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect::<Vec<_>>()
-        .join("; ");
-    Err(failed(format!("{}: {said}", output.status)))
+}
+
+fn saved(variant: Variant, family: Family) -> Result<ObservedRules, KernelError> {
+    let output = tool::run(&variant.save(family), &[], None)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(ObservedRules::parse(&text))
+}
+
+fn load(variant: Variant, family: Family, text: &str) -> Result<(), KernelError> {
+    let arguments = ["--noflush", "-w", LOCK_SECONDS];
+    tool::run(&variant.restore(family), &arguments, Some(text)).map(drop)
 }

@@ -1,6 +1,7 @@
 //! Virtual and real servers through generic netlink, many messages in one send.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use ipvs_rs::{Destination, Flags, Forwarding, Request, Service, ServiceKey, Socket};
 use portolan_plan::Protocol;
@@ -43,17 +44,89 @@ impl Servers {
 
     /// Does operations in order, many in one send.
     pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+        let asks = |op: &Op| matches!(op, Op::LoadScheduler { .. });
+        let mut results = Vec::with_capacity(ops.len());
+        for run in ops.chunk_by(|left, right| asks(left) == asks(right)) {
+            match run {
+                [Op::LoadScheduler { .. }, ..] => {
+                    results.extend(run.iter().map(|op| self.load_scheduler(op)));
+                }
+                _ => results.extend(self.send(run)),
+            }
+        }
+        results
+    }
+
+    fn load_scheduler(&mut self, op: &Op) -> Result<(), KernelError> {
+        let Op::LoadScheduler { scheduler } = op else {
+            return Err(KernelError::new(op, "no scheduler"));
+        };
+        if blocks_when_loaded(scheduler, Path::new(MODULES)) {
+            return Err(KernelError::new(op, &not_loaded(scheduler)));
+        }
+        match self.socket.has_scheduler(scheduler) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(KernelError::new(op, &no_scheduler(scheduler))),
+            Err(error) => Err(KernelError::new(op, &error)),
+        }
+    }
+
+    fn send(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         let requests: Vec<_> = ops.iter().filter_map(request).collect();
         let mut results = self
             .socket
             .execute(&requests, ipvs_rs::DEFAULT_PER_SEND)
             .into_iter();
         let answer = |op: &Op| match request(op).and_then(|_| results.next()) {
-            Some(result) => result.map_err(|error| KernelError::new(op, &error)),
+            Some(result) => result.map_err(|error| explain(op, &error)),
             None => Err(KernelError::new(op, "no IPVS operation")),
         };
         ops.iter().map(answer).collect()
     }
+}
+
+/// The kernel says "no such file" of a scheduler and of a virtual server alike; the request tells which.
+fn explain(op: &Op, error: &ipvs_rs::Error) -> KernelError {
+    match op {
+        Op::AddVirtualServer { service, .. } | Op::EditVirtualServer { service, .. }
+            if error.is_unknown_scheduler() =>
+        {
+            KernelError::new(op, &no_scheduler(&service.scheduler))
+        }
+        _ => KernelError::new(op, error),
+    }
+}
+
+/// The kernel's modules that are there, with what they show.
+const MODULES: &str = "/sys/module";
+
+/// Whether asking for a scheduler may stop all of IPVS for ever.
+///
+/// IPVS loads the module of one that it does not know while it holds its lock. These two modules
+/// then wait for network namespaces that are being removed, whose removal waits for that lock: seen
+/// on Linux 6.1. Where IPVS itself is no module, nothing can be told from the modules.
+fn blocks_when_loaded(scheduler: &str, modules: &Path) -> bool {
+    ["lblc", "lblcr"].contains(&scheduler)
+        && modules.join("ip_vs/initstate").exists()
+        && !modules.join(format!("ip_vs_{scheduler}")).exists()
+}
+
+fn not_loaded(scheduler: &str) -> String {
+    format!(
+        "its module has to be loaded before it is asked for (modprobe ip_vs_{scheduler} on this node): \
+         loaded by IPVS itself it can stop all of IPVS; or name another scheduler in \
+         spec.settings.scheduler of the ProxyConfig or, where a Service asks for it, in its \
+         annotation proxy.portolan.dev/scheduler"
+    )
+}
+
+fn no_scheduler(scheduler: &str) -> String {
+    format!(
+        "the kernel has no scheduler {scheduler:?}: load its module (modprobe ip_vs_{scheduler}), or \
+         name another in spec.settings.scheduler of the ProxyConfig or, where a Service asks for it, \
+         in its annotation proxy.portolan.dev/scheduler; until then virtual servers keep the one \
+         that they have, and new ones are not made"
+    )
 }
 
 fn known_key(key: &ServiceKey) -> Option<VirtualServerKey> {
@@ -157,4 +230,23 @@ fn request(op: &Op) -> Option<Request> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduler_whose_module_could_block_ipvs_is_asked_for_only_once_it_is_loaded() {
+        let modules = tempfile::tempdir().unwrap();
+        let make = |name: &str| std::fs::create_dir(modules.path().join(name)).unwrap();
+        let blocks = |scheduler| blocks_when_loaded(scheduler, modules.path());
+        make("ip_vs");
+        assert!(!blocks("lblc"), "IPVS is part of the kernel");
+        std::fs::write(modules.path().join("ip_vs/initstate"), "live\n").unwrap();
+        assert!(blocks("lblc") && blocks("lblcr"), "S-101");
+        assert!(!blocks("rr") && !blocks("mh"));
+        make("ip_vs_lblc");
+        assert!(!blocks("lblc") && blocks("lblcr"));
+    }
 }

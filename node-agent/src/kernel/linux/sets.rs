@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 
 use ipset_rs::{CreateOptions, Entry, Set, SetType, Socket};
 use portolan_plan::{Family, Protocol};
-use portolan_reconcile::{ObservedSet, Op, SetEntry, SetId, SetKind};
+use portolan_reconcile::{ObservedSet, Op, SPARE_SET, SetEntry, SetId, SetKind};
 
 use crate::kernel::KernelError;
-
-/// The name under which a larger set is filled before it takes the place of another.
-const SPARE: &str = "PORTOLAN-SPARE";
 
 /// The kernel's sets.
 #[derive(Debug)]
@@ -41,6 +38,16 @@ impl Sets {
             }
         }
         Ok(sets)
+    }
+
+    /// Whether the set is there that is filled to take the place of another.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn has_spare(&mut self) -> Result<bool, KernelError> {
+        let names = self.socket.names();
+        let names = names.map_err(|error| KernelError::new("read sets", &error))?;
+        Ok(names.iter().any(|name| name == SPARE_SET))
     }
 
     /// Does operations in order, many entries in one message.
@@ -81,6 +88,7 @@ impl Sets {
                 .create(&set.to_string(), *set, *max_elements)
                 .map_err(failed),
             Op::DestroySet { set } => self.socket.destroy(&set.to_string()).map_err(failed),
+            Op::DestroySpareSet => self.socket.destroy(SPARE_SET).map_err(failed),
             Op::ReplaceSet {
                 set,
                 max_elements,
@@ -93,6 +101,7 @@ impl Sets {
     fn create(&mut self, name: &str, set: SetId, most: u32) -> Result<(), ipset_rs::Error> {
         let options = CreateOptions {
             max_elements: most,
+            timeout: set.role.timeout_seconds(),
             ..CreateOptions::default()
         };
         self.socket.create(
@@ -111,15 +120,15 @@ impl Sets {
         entries: &[SetEntry],
     ) -> Result<(), ipset_rs::Error> {
         // A spare left by a crash is in nobody's use.
-        match self.socket.destroy(SPARE) {
+        match self.socket.destroy(SPARE_SET) {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
         }
-        self.create(SPARE, set, most)?;
+        self.create(SPARE_SET, set, most)?;
         let entries: Vec<_> = entries.iter().map(kernel_entry).collect();
-        let filled: Result<(), _> = self.socket.add(SPARE, &entries).into_iter().collect();
-        let swapped = filled.and_then(|()| self.socket.swap(SPARE, &set.to_string()));
-        let destroyed = self.socket.destroy(SPARE);
+        let filled: Result<(), _> = self.socket.add(SPARE_SET, &entries).into_iter().collect();
+        let swapped = filled.and_then(|()| self.socket.swap(SPARE_SET, &set.to_string()));
+        let destroyed = self.socket.destroy(SPARE_SET);
         swapped.and(destroyed)
     }
 }
@@ -133,8 +142,15 @@ fn same_message(left: &Op, right: &Op) -> bool {
 }
 
 fn observed(set: &Set) -> ObservedSet {
+    // A bitmap does not say how much it holds: every port.
+    let bitmap = set.header.set_type() == Some(SetType::BitmapPort);
     ObservedSet {
-        max_elements: set.header.max_elements,
+        max_elements: if bitmap {
+            SetKind::PORTS
+        } else {
+            set.header.max_elements
+        },
+        timeout_seconds: set.header.timeout,
         entries: set.entries.iter().filter_map(known_entry).collect(),
     }
 }
@@ -145,6 +161,7 @@ fn set_type(kind: SetKind) -> SetType {
         SetKind::HashNet => SetType::HashNet,
         SetKind::HashIpPortIp => SetType::HashIpPortIp,
         SetKind::HashIpPortNet => SetType::HashIpPortNet,
+        SetKind::BitmapPort => SetType::BitmapPort,
     }
 }
 
@@ -183,6 +200,7 @@ fn kernel_entry(entry: &SetEntry) -> Entry {
             port,
         },
         SetEntry::Net(net) => Entry::Net(net),
+        SetEntry::Port(port) => Entry::Port(port),
         SetEntry::AddressPortSource {
             address,
             protocol,
@@ -221,6 +239,7 @@ fn known_entry(entry: &Entry) -> Option<SetEntry> {
             port,
         },
         Entry::Net(net) => SetEntry::Net(net),
+        Entry::Port(port) => SetEntry::Port(port),
         Entry::IpPortIp {
             address,
             protocol,

@@ -1,5 +1,6 @@
 //! Kernel settings: files below `/proc/sys`, of the network namespace this process is in.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -7,9 +8,11 @@ use portolan_reconcile::Op;
 
 use crate::kernel::KernelError;
 
+/// Names have dots between their parts, or slashes where a part holds dots itself.
 fn path(name: &str) -> PathBuf {
+    let separator = if name.contains('/') { '/' } else { '.' };
     let mut path = PathBuf::from("/proc/sys");
-    path.extend(name.split('.'));
+    path.extend(name.split(separator));
     path
 }
 
@@ -27,11 +30,69 @@ pub fn apply(op: &Op) -> Result<(), KernelError> {
     let Op::WriteSysctl { name, value } = op else {
         return Err(KernelError::new(op, "no kernel setting"));
     };
-    std::fs::write(path(name), value.as_bytes()).map_err(|error| {
+    let written = std::fs::write(path(name), value.as_bytes());
+    written.or_else(|error| {
+        // An interface that went away meanwhile, or that speaks no IPv4, has nothing to be set.
+        if error.kind() == ErrorKind::NotFound && name.starts_with("net/ipv4/conf/") {
+            return Ok(());
+        }
         let hint = match error.kind() {
-            std::io::ErrorKind::NotFound => "the kernel has no such setting; is ip_vs loaded?",
+            ErrorKind::NotFound => missing(name),
             _ => "is /proc/sys writable for this process?",
         };
-        KernelError::new(op, &format_args!("{error}; {hint}"))
+        Err(KernelError::new(op, &format_args!("{error}; {hint}")))
     })
+}
+
+/// What to do about a setting that is not there.
+fn missing(name: &str) -> &'static str {
+    if name.starts_with("net.bridge.") {
+        "load the module br_netfilter on this node: without it, pods on one bridge get no answer \
+         from each other through a Service"
+    } else if name.starts_with("net.ipv4.vs.") {
+        "load the module ip_vs on this node"
+    } else {
+        "this kernel has no such setting"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_interfaces_may_hold_dots() {
+        let vlan = "net/ipv4/conf/eth0.100/arp_ignore";
+        let file = "/proc/sys/net/ipv4/conf/eth0.100/arp_ignore";
+        assert_eq!(path(vlan), PathBuf::from(file));
+        let file = "/proc/sys/net/ipv4/vs/conntrack";
+        assert_eq!(path("net.ipv4.vs.conntrack"), PathBuf::from(file));
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_needs_no_setting() {
+        let written = |name: &str| {
+            let (name, value) = (name.into(), "1".into());
+            apply(&Op::WriteSysctl { name, value })
+        };
+        assert_eq!(written("net/ipv4/conf/none-such.7/arp_ignore"), Ok(()));
+        assert!(written("net/ipv4/none-such/arp_ignore").is_err());
+    }
+
+    #[test]
+    fn a_setting_that_is_not_there_names_what_to_do() {
+        let told = |name: &str| {
+            let (name, value) = (name.into(), "1".into());
+            apply(&Op::WriteSysctl { name, value })
+                .unwrap_err()
+                .to_string()
+        };
+        let bridge = told("net.bridge.no-such-setting");
+        assert!(bridge.contains("br_netfilter") && bridge.contains("pods on one bridge"));
+        let ipvs = told("net.ipv4.vs.no-such-setting");
+        assert!(
+            ipvs.ends_with("load the module ip_vs on this node"),
+            "{ipvs}"
+        );
+    }
 }

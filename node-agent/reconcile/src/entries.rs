@@ -1,0 +1,131 @@
+//! The sets of a node while they are filled: which entry goes into which set, and how large each
+//! set has to be. All that rules follow of the cluster is in here.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use portolan_plan::{Family, LocalDetection};
+
+use crate::{DesiredSet, SetEntry, SetId, SetKind, SetRole, VirtualServerKey};
+
+/// Sets are made for at least this many entries, so that they seldom have to grow.
+const LEAST_ELEMENTS: u32 = 65_536;
+
+/// Every one of our sets, while it is filled.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    sets: BTreeMap<SetId, DesiredSet>,
+}
+
+impl Entries {
+    pub(crate) fn new() -> Self {
+        let sets = SetId::all().map(|id| (id, DesiredSet::default())).collect();
+        Self { sets }
+    }
+
+    /// Puts an entry into the set of its address's family.
+    pub(crate) fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
+        let family = Family::of(address);
+        let set = self.sets.entry(SetId { role, family }).or_default();
+        set.entries.insert(entry);
+    }
+
+    /// A range as entries: the kernel's sets cannot hold a /0, two halves say the same.
+    pub(crate) fn nets(&mut self, role: SetRole, range: IpNet) {
+        let range = range.trunc();
+        let parts = if range.prefix_len() == 0 {
+            range.subnets(1).map(Iterator::collect).unwrap_or_default()
+        } else {
+            vec![range]
+        };
+        for part in parts {
+            self.entry(role, part.addr(), SetEntry::Net(part));
+        }
+    }
+
+    /// A frontend as it stands in a set.
+    pub(crate) fn frontend(&mut self, role: SetRole, key: VirtualServerKey) {
+        self.entry(role, key.address, SetEntry::of(key));
+    }
+
+    /// Lets only these sources in (S-86). A range of everything is no guard, and sets cannot hold
+    /// it (S-87); a family without a range is closed by the other's (S-88).
+    pub(crate) fn guard(&mut self, key: VirtualServerKey, sources: &[IpNet]) {
+        let VirtualServerKey {
+            address,
+            port,
+            protocol,
+        } = key;
+        let own = sources
+            .iter()
+            .filter(|range| Family::of(range.addr()) == Family::of(address));
+        if sources.is_empty() || own.clone().any(|range| range.prefix_len() == 0) {
+            return;
+        }
+        for net in own {
+            let entry = SetEntry::AddressPortNet {
+                address,
+                protocol,
+                port,
+                net: net.trunc(),
+            };
+            self.entry(SetRole::Allow, address, entry);
+        }
+        self.frontend(SetRole::Guarded, key);
+    }
+
+    /// A port that answers health checks on all addresses of both families (S-142).
+    pub(crate) fn health(&mut self, port: u16) {
+        for family in Family::BOTH {
+            let role = SetRole::Health;
+            let set = self.sets.entry(SetId { role, family }).or_default();
+            set.entries.insert(SetEntry::Port(port));
+        }
+    }
+
+    /// What counts as a pod.
+    pub(crate) fn pods(&mut self, node_ranges: &[IpNet], detection: &LocalDetection) {
+        let ranges = match detection {
+            LocalDetection::NodeCidr => node_ranges,
+            LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
+            // Told by the interface, in the rules themselves.
+            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
+                return;
+            }
+        };
+        for range in ranges {
+            self.nets(SetRole::Pods, *range);
+        }
+    }
+
+    /// Whether pods of this family can be told from others at all.
+    pub(crate) fn tells_pods(&self, family: Family, detection: &LocalDetection) -> bool {
+        match detection {
+            LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
+                let pods = SetId {
+                    role: SetRole::Pods,
+                    family,
+                };
+                let set = self.sets.get(&pods);
+                set.is_some_and(|set| !set.entries.is_empty())
+            }
+            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
+                true
+            }
+        }
+    }
+
+    /// The filled sets, each with its size.
+    pub(crate) fn finish(mut self) -> BTreeMap<SetId, DesiredSet> {
+        for (id, set) in &mut self.sets {
+            let entries = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
+            let wanted = entries.checked_next_power_of_two().unwrap_or(u32::MAX);
+            set.max_elements = match id.role.kind() {
+                SetKind::BitmapPort => SetKind::PORTS,
+                _ => wanted.saturating_mul(2).max(LEAST_ELEMENTS),
+            };
+        }
+        self.sets
+    }
+}

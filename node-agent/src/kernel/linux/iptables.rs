@@ -1,0 +1,355 @@
+//! Which of the two variants of iptables a node uses. Rules of both are in force side by side, so
+//! whoever writes to the wrong one is not seen by the others, and nobody sees the order of rules.
+//!
+//! The choice follows that of Kubernetes' own wrapper. Nothing here writes.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use portolan_plan::Family;
+use portolan_reconcile::rules::CHAIN_PREFIX;
+
+use super::tool;
+use crate::kernel::KernelError;
+
+/// What kubelet leaves behind in the variant that it uses.
+const HINTS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+
+/// How often a variant is read before it counts as one that cannot be read: tables that somebody
+/// changes at this moment can make a tool give up.
+const ATTEMPTS: usize = 3;
+/// Between two of these.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The variant that is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum IptablesChoice {
+    /// The one in use on the node.
+    #[default]
+    Auto,
+    /// Rules in nf_tables.
+    Nft,
+    /// Rules in the kernel's older tables.
+    Legacy,
+}
+
+/// A variant of the tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    Nft,
+    Legacy,
+    /// Whatever `iptables` is, where the tools of neither variant have names of their own.
+    Plain,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+            Self::Plain => "the only one there",
+        })
+    }
+}
+
+impl Variant {
+    pub(super) fn save(self, family: Family) -> String {
+        self.program(family, "save")
+    }
+
+    pub(super) fn restore(self, family: Family) -> String {
+        self.program(family, "restore")
+    }
+
+    fn program(self, family: Family, act: &str) -> String {
+        let iptables = match family {
+            Family::Ipv4 => "iptables",
+            Family::Ipv6 => "ip6tables",
+        };
+        match self {
+            Self::Plain => format!("{iptables}-{act}"),
+            Self::Nft => format!("{iptables}-nft-{act}"),
+            Self::Legacy => format!("{iptables}-legacy-{act}"),
+        }
+    }
+
+    /// Whether its tools are there for both families.
+    fn is_there(self) -> Result<(), KernelError> {
+        for family in Family::BOTH {
+            tool::run(&self.restore(family), &["--version"], None)?;
+        }
+        Ok(())
+    }
+
+    /// The other one.
+    fn other(self) -> Option<Self> {
+        match self {
+            Self::Nft => Some(Self::Legacy),
+            Self::Legacy => Some(Self::Nft),
+            Self::Plain => None,
+        }
+    }
+}
+
+/// The variant to use, and why.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) variant: Variant,
+    pub(super) reason: &'static str,
+    /// The other one, if chains of ours are in it: they have to go.
+    pub(super) left: Option<Variant>,
+}
+
+/// Finds the variant to use.
+///
+/// # Errors
+/// Which tool is not there, and which package has it; that the tables of neither variant can be read.
+pub(super) fn find(choice: IptablesChoice) -> Result<Found, KernelError> {
+    let there = |variant: Variant| variant.is_there().is_ok();
+    let (variant, reason) = match choice {
+        IptablesChoice::Nft => (Variant::Nft, "as asked for"),
+        IptablesChoice::Legacy => (Variant::Legacy, "as asked for"),
+        IptablesChoice::Auto => match (there(Variant::Nft), there(Variant::Legacy)) {
+            (true, true) => choose(Seen::of(Variant::Nft), Seen::of(Variant::Legacy), default())?,
+            (true, false) => (Variant::Nft, "the other one is not installed"),
+            (false, true) => (Variant::Legacy, "the other one is not installed"),
+            (false, false) => (Variant::Plain, "no variant has tools of its own name"),
+        },
+    };
+    variant.is_there()?;
+    let holds_ours =
+        |other: &Variant| there(*other) && Seen::of(*other).is_ok_and(|seen| seen.ours > 0);
+    let left = variant.other().filter(holds_ours);
+    Ok(Found {
+        variant,
+        reason,
+        left,
+    })
+}
+
+/// What is loaded in a variant, both families together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    /// Chains of ours.
+    ours: usize,
+    /// Chains that kubelet left as a hint.
+    hints: usize,
+    /// All rules.
+    rules: usize,
+    /// Families that could not be read.
+    unread: usize,
+}
+
+impl Seen {
+    /// # Errors
+    /// What the tool says, if no family can be read.
+    fn of(variant: Variant) -> Result<Self, KernelError> {
+        Self::read(|family| {
+            // Without naming a table: that would make the older variant load and create it.
+            let output = patiently(|| tool::run(&variant.save(family), &[], None))?;
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        })
+    }
+
+    fn read(
+        mut saved: impl FnMut(Family) -> Result<String, KernelError>,
+    ) -> Result<Self, KernelError> {
+        let mut seen = Self::default();
+        let mut last = None;
+        for family in Family::BOTH {
+            match saved(family) {
+                Ok(text) => seen.add(&text),
+                Err(error) => {
+                    seen.unread += 1;
+                    last = Some(error);
+                }
+            }
+        }
+        match last {
+            Some(error) if seen.unread == Family::BOTH.len() => Err(error),
+            _ => Ok(seen),
+        }
+    }
+
+    fn add(&mut self, saved: &str) {
+        let mut table = "";
+        for line in saved.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                table = name;
+            } else if let Some(chain) = line.strip_prefix(':') {
+                let name = chain.split_whitespace().next().unwrap_or_default();
+                self.ours += usize::from(name.starts_with(CHAIN_PREFIX));
+                self.hints += usize::from(table == "mangle" && HINTS.contains(&name));
+            } else if line.starts_with('-') {
+                self.rules += 1;
+            }
+        }
+    }
+}
+
+/// Tries again what failed.
+fn patiently<T>(mut read: impl FnMut() -> Result<T, KernelError>) -> Result<T, KernelError> {
+    for _ in 1..ATTEMPTS {
+        if let Ok(done) = read() {
+            return Ok(done);
+        }
+        sleep(PAUSE);
+    }
+    read()
+}
+
+/// A variant of which nothing can be read is never chosen, nor by default one of which less can be
+/// read than of the other: its rules may be the ones that are in force.
+fn choose(
+    nft: Result<Seen, KernelError>,
+    legacy: Result<Seen, KernelError>,
+    default: Variant,
+) -> Result<(Variant, &'static str), KernelError> {
+    let (nft, legacy) = match (nft, legacy) {
+        (Ok(nft), Ok(legacy)) => (nft, legacy),
+        (Err(_), Ok(_)) => return Ok((Variant::Legacy, "the tables of nft cannot be read")),
+        (Ok(_), Err(_)) => return Ok((Variant::Nft, "the tables of legacy cannot be read")),
+        (Err(error), Err(_)) => return Err(error),
+    };
+    let answers = [
+        (nft.ours.cmp(&legacy.ours), "our chains are there already"),
+        (nft.hints.cmp(&legacy.hints), "kubelet uses it"),
+        (
+            nft.rules.cmp(&legacy.rules),
+            "it holds more of the node's rules",
+        ),
+        (
+            legacy.unread.cmp(&nft.unread),
+            "one family of the other one cannot be read",
+        ),
+    ];
+    for (nft_against_legacy, reason) in answers {
+        match nft_against_legacy {
+            Ordering::Greater => return Ok((Variant::Nft, reason)),
+            Ordering::Less => return Ok((Variant::Legacy, reason)),
+            Ordering::Equal => {}
+        }
+    }
+    Ok((default, "it is the system's default"))
+}
+
+/// The variant that plain `iptables` is; where there is none, the newer.
+fn default() -> Variant {
+    let plain = Variant::Plain.restore(Family::Ipv4);
+    let version = tool::run(&plain, &["--version"], None);
+    let legacy =
+        version.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("(legacy)"));
+    if legacy {
+        Variant::Legacy
+    } else {
+        Variant::Nft
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(saved: &str) -> Seen {
+        let mut seen = Seen::default();
+        seen.add(saved);
+        seen
+    }
+
+    fn of_two(nft: Seen, legacy: Seen, default: Variant) -> (Variant, &'static str) {
+        choose(Ok(nft), Ok(legacy), default).unwrap()
+    }
+
+    fn refused() -> KernelError {
+        KernelError::new("run a tool", "it gave up")
+    }
+
+    #[test]
+    fn a_read_that_fails_is_tried_again() {
+        for (failures, calls, works) in [(0, 1, true), (1, 2, true), (2, 3, true), (3, 3, false)] {
+            let mut called = 0;
+            let read = patiently(|| {
+                called += 1;
+                if called > failures {
+                    Ok(())
+                } else {
+                    Err(refused())
+                }
+            });
+            assert_eq!((read.is_ok(), called), (works, calls));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_empty() {
+        let rule = "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n";
+        let only = |readable: &[Family]| {
+            Seen::read(|family| {
+                let found = readable.contains(&family);
+                found.then(|| rule.to_owned()).ok_or_else(refused)
+            })
+        };
+        let both = only(&Family::BOTH).unwrap();
+        let half = only(&[Family::Ipv6]).unwrap();
+        assert_eq!((both.rules, both.unread), (2, 0));
+        assert_eq!((half.rules, half.unread), (1, 1));
+        assert!(only(&[]).is_err());
+    }
+
+    /// S-170.
+    #[test]
+    fn a_variant_that_cannot_be_read_is_not_chosen() {
+        let empty = Seen::default();
+        let half = Seen { unread: 1, ..empty };
+        for default in [Variant::Nft, Variant::Legacy] {
+            let chosen = choose(Err(refused()), Ok(empty), default).unwrap();
+            assert_eq!(
+                chosen,
+                (Variant::Legacy, "the tables of nft cannot be read")
+            );
+            let chosen = choose(Ok(empty), Err(refused()), default).unwrap();
+            assert_eq!(
+                chosen,
+                (Variant::Nft, "the tables of legacy cannot be read")
+            );
+            assert!(choose(Err(refused()), Err(refused()), default).is_err());
+            assert_eq!(of_two(half, empty, default).0, Variant::Legacy);
+            assert_eq!(of_two(empty, half, default).0, Variant::Nft);
+            assert_eq!(of_two(half, half, default).0, default);
+        }
+    }
+
+    /// S-170.
+    #[test]
+    fn our_chains_go_before_hints_and_hints_before_rules() {
+        let ours = seen("*nat\n:PORTOLAN-OUTPUT - [0:0]\n-A PORTOLAN-OUTPUT -j ACCEPT\nCOMMIT\n");
+        let hint = seen("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n");
+        let canary = seen("*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n");
+        let rules = seen("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\n-A INPUT -j DROP\n");
+        let nothing = seen("# nothing\n*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n");
+        assert_eq!(nothing, Seen::default());
+        for (better, worse) in [
+            (ours, hint),
+            (hint, rules),
+            (canary, rules),
+            (rules, nothing),
+        ] {
+            for default in [Variant::Nft, Variant::Legacy] {
+                assert_eq!(of_two(better, worse, default).0, Variant::Nft);
+                assert_eq!(of_two(worse, better, default).0, Variant::Legacy);
+            }
+        }
+        let reason = "it is the system's default";
+        for default in [Variant::Nft, Variant::Legacy] {
+            assert_eq!(of_two(rules, rules, default), (default, reason));
+        }
+    }
+
+    #[test]
+    fn a_hint_counts_in_its_own_table_only() {
+        assert_eq!(seen("*filter\n:KUBE-IPTABLES-HINT - [0:0]\n").hints, 0);
+    }
+}

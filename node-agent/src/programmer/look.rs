@@ -1,0 +1,162 @@
+//! When the kernel is looked at, and how much of it. Nothing is written here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_plan::{NodeEntry, NodePlan};
+use portolan_reconcile::{HostNetwork, Network, Observed, sysctls};
+use tracing::debug;
+
+use super::{Outcome, Programmer};
+use crate::kernel::{Kernel, KernelError};
+
+/// How often the network is looked at until it holds still.
+const LOOKS: usize = 4;
+
+/// What has to be known of a plan before the kernel can be looked at.
+#[derive(Debug)]
+pub(super) struct Ground {
+    device: Arc<str>,
+    node: Arc<NodeEntry>,
+    pub(super) period: Duration,
+}
+
+impl Ground {
+    /// `None` while the plan does not say what the node is.
+    pub(super) fn of(plan: &NodePlan) -> Option<Self> {
+        let node = plan.node()?;
+        Some(Self {
+            device: node.settings.device.clone(),
+            node: node.clone(),
+            period: node.settings.sync.period.as_duration(),
+        })
+    }
+
+    /// The settings that matter on a node with this network.
+    fn sysctls(&self, host: &HostNetwork) -> BTreeSet<Arc<str>> {
+        sysctls(&self.node, host).into_keys().collect()
+    }
+}
+
+impl<K: Kernel> Programmer<K> {
+    /// Looks at the kernel, unless what it holds is known. Without a shadow afterwards nothing can
+    /// be written.
+    pub(super) fn look(&mut self, ground: &Ground, outcome: &mut Outcome) {
+        if self.device.as_ref() != Some(&ground.device) {
+            self.device = Some(ground.device.clone());
+            self.shadow = None;
+            self.last_network = None;
+        }
+        let disturbed = self.slot.take_disturbance();
+        let looked = match &mut self.shadow {
+            None => self.look_at_everything(ground, outcome),
+            Some(_) if disturbed => self.look_at_network(ground).map(drop),
+            Some(shadow) => {
+                // The settings of the plan may ask for more than before, or for less: what nobody
+                // asks for may be changed by others, and is read again when somebody does.
+                let mut names = ground.sysctls(&shadow.host);
+                shadow.sysctls.retain(|name, _| names.contains(name));
+                names.retain(|name| !shadow.sysctls.contains_key(name));
+                shadow.sysctls.extend(self.kernel.sysctls(&names));
+                Ok(())
+            }
+        };
+        if let Err(error) = looked {
+            outcome.fail(&error);
+        }
+    }
+
+    /// Without its addresses a node would lose its node ports and route too much to itself: while
+    /// they cannot be read, those last known count, and the rest goes on (S-38).
+    fn look_at_everything(
+        &mut self,
+        ground: &Ground,
+        outcome: &mut Outcome,
+    ) -> Result<(), KernelError> {
+        let last = self.last_network.clone();
+        let seen = self.steady_network(&ground.device, last.as_ref());
+        let network = match (seen, last) {
+            (Ok(network), _) => network,
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(last)) => {
+                outcome.fail(&error);
+                last
+            }
+        };
+        let sysctls = self.kernel.sysctls(&ground.sysctls(&network.host));
+        self.shadow = Some(self.kernel.observe(network, sysctls)?);
+        Ok(())
+    }
+
+    /// Looks at links, addresses and routes only; true when the shadow did not have it so.
+    fn look_at_network(&mut self, ground: &Ground) -> Result<bool, KernelError> {
+        let known = self.shadow.as_ref().map(Observed::network);
+        let network = self.steady_network(&ground.device, known.as_ref())?;
+        // An interface that came back has lost its settings.
+        let names = ground.sysctls(&network.host);
+        let sysctls = self.kernel.sysctls(&names);
+        let Some(shadow) = &mut self.shadow else {
+            return Ok(true);
+        };
+        // Pods come and go all the time; a pass over all Services for each would cost more than they.
+        let changed = shadow.device_up != network.device_up
+            || shadow.routes != network.routes
+            || shadow.sysctls != sysctls
+            || ground.sysctls(&shadow.host) != names
+            || !shadow
+                .host
+                .is_like(&network.host, &ground.node.service_cidrs);
+        shadow.set_network(network);
+        shadow.sysctls = sysctls;
+        Ok(changed)
+    }
+
+    /// The network as it was known, or as two looks one after the other saw it: lists that change while
+    /// they are read may lack what is there, without a word from the kernel. One that never holds
+    /// still counts as seen last; whatever changes it rings again.
+    fn steady_network(
+        &mut self,
+        device: &str,
+        known: Option<&Network>,
+    ) -> Result<Network, KernelError> {
+        let mut seen = self.kernel.network(device)?;
+        for _ in 1..LOOKS {
+            if known == Some(&seen) {
+                break;
+            }
+            let again = self.kernel.network(device)?;
+            let steady = again == seen;
+            seen = again;
+            if steady {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Whether something that happened to the network asks for a pass.
+    pub(super) fn network_changed(&mut self) -> bool {
+        self.slot.take_disturbance();
+        // Without a plan there is nothing to do, and without a shadow a look is due anyhow.
+        let ground = self.slot.peek(Ground::of);
+        let Some(ground) = ground.filter(|_| self.shadow.is_some()) else {
+            return false;
+        };
+        match self.look_at_network(&ground) {
+            Ok(changed) => changed,
+            Err(error) => {
+                debug!(%error, "looking again at everything");
+                self.forget();
+                true
+            }
+        }
+    }
+
+    /// Gives up what is known of the kernel, so that the next pass looks again.
+    pub(super) fn forget(&mut self) {
+        if let Some(shadow) = self.shadow.take() {
+            self.last_network = Some(shadow.network());
+        }
+    }
+}

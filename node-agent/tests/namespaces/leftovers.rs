@@ -1,0 +1,136 @@
+//! What of ours is left when an agent is killed or goes away: the kernel forgets some of it, a
+//! cleanup takes the rest.
+
+use std::time::{Duration, Instant};
+
+use portolan_agent::kernel::Kernel as _;
+use portolan_plan::Family;
+use portolan_reconcile::{Op, Owned, SPARE_SET, SetEntry, SetId, SetRole, cleanup};
+
+use super::kernel_runner::output_of;
+use super::{DEVICE, Here, ip, plan};
+
+/// The entry goes after 5 s; what takes so much longer does not come.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn cleanup_is_exact() {
+    let mut here = Here::new();
+    output_of("ipset", &["create", "MINE", "hash:ip"]);
+    output_of("iptables", &["-N", "MINE"]);
+    output_of("iptables", &["-A", "MINE", "-j", "RETURN"]);
+    output_of("iptables", &["-A", "INPUT", "-j", "MINE"]);
+    ip("route add local 198.51.100.0/24 dev eth0 table local");
+    let before = state();
+    here.pass(&plan());
+    assert_ne!(state(), before);
+    for attempt in 1..=2 {
+        clean(&mut here);
+        assert_eq!(state(), before, "S-196, S-197, S-198, attempt {attempt}");
+    }
+}
+
+/// What witnesses show of sets, rules and local routes, without what counts packets or time. The
+/// device of ours is gone after a cleanup, and was not up before; links do not count here.
+fn state() -> Vec<String> {
+    let texts = [
+        output_of("ipset", &["save"]),
+        output_of("iptables-save", &[]),
+        output_of("ip6tables-save", &[]),
+        ip("route show table local proto static"),
+        ip("route show table local proto boot"),
+    ];
+    let tables_only = |line: &&str| !line.starts_with('#') && !line.starts_with("COMMIT");
+    let shown = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();
+    let mut lines: Vec<_> = texts
+        .iter()
+        .flat_map(|t| t.lines())
+        .filter(tables_only)
+        .map(shown)
+        .collect();
+    // Built-in chains and tables appear once somebody used them, and stay.
+    lines.retain(|line| !line.starts_with('*') && !line.contains(" ACCEPT"));
+    lines
+}
+
+fn clean(here: &mut Here) {
+    let observed = here.look();
+    for ops in cleanup(&observed, &Owned::default(), DEVICE) {
+        for result in here.apply(&ops) {
+            result.unwrap();
+        }
+    }
+}
+
+/// S-198: also where the rules and other sets are gone already.
+pub(crate) fn spare_set_goes() {
+    let mut here = Here::new();
+    let before = state();
+    for programmed in [true, false] {
+        if programmed {
+            here.pass(&plan());
+        }
+        output_of("ipset", &["create", SPARE_SET, "hash:ip,port"]);
+        output_of("ipset", &["add", SPARE_SET, "10.96.0.1,tcp:443"]);
+        clean(&mut here);
+        assert_eq!(state(), before, "after a pass: {programmed}");
+    }
+}
+
+fn hold() -> SetId {
+    SetId {
+        role: SetRole::Hold,
+        family: Family::Ipv4,
+    }
+}
+
+fn saved_hold() -> String {
+    output_of("ipset", &["save", "PORTOLAN-HOLD"])
+}
+
+/// I-8: whoever was to release it is not there any more.
+pub(crate) fn held_is_released() {
+    let mut here = Here::new();
+    here.pass(&plan());
+    let quiet = saved_hold();
+    assert!(quiet.contains(" timeout 5"), "{quiet}");
+    let entry = SetEntry::AddressPort {
+        address: [10, 96, 0, 1].into(),
+        protocol: portolan_plan::Protocol::Tcp,
+        port: 443,
+    };
+    let set = hold();
+    for result in here.apply(&[Op::AddEntry { set, entry }]) {
+        result.unwrap();
+    }
+    assert!(here.look().sets[&set].entries.contains(&entry));
+    let begin = Instant::now();
+    while saved_hold().contains("10.96.0.1,tcp:443") {
+        assert!(begin.elapsed() < LIMIT, "{}", saved_hold());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(saved_hold(), quiet);
+    assert_eq!(here.pass(&plan()), []);
+    // Who releases it after all finds nothing, and that is no failure.
+    for result in here.apply(&[Op::DeleteEntry { set, entry }]) {
+        result.unwrap();
+    }
+}
+
+/// I-8: one that an agent made whose sets did not forget, in use by the rules.
+pub(crate) fn old_hold_is_replaced() {
+    let mut here = Here::new();
+    here.pass(&plan());
+    output_of("ipset", &["create", "old", "hash:ip,port"]);
+    output_of("ipset", &["add", "old", "10.96.0.1,tcp:443"]);
+    output_of("ipset", &["swap", "old", "PORTOLAN-HOLD"]);
+    output_of("ipset", &["destroy", "old"]);
+    let written: Vec<_> = here.pass(&plan()).iter().map(ToString::to_string).collect();
+    let replaced = "replace set PORTOLAN-HOLD by one for 65536 entries, 0 in it";
+    assert_eq!(written, [replaced]);
+    let saved = saved_hold();
+    assert!(
+        saved.contains(" timeout 5") && !saved.contains("add"),
+        "{saved}"
+    );
+    assert_eq!(here.pass(&plan()), []);
+}

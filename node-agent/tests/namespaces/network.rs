@@ -1,0 +1,141 @@
+//! The node's own network: how it is seen, and how its changes are heard.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use portolan_agent::kernel::linux::Events;
+use portolan_reconcile::{HostAddress, InterfaceKind, sysctls};
+
+use super::{DEVICE, Here, ip, plan};
+
+/// What does not come in this time does not come.
+const LIMIT: Duration = Duration::from_secs(10);
+/// After so long without news, a change has had all its effects: much more than the bell takes.
+const SETTLED: Duration = Duration::from_secs(1);
+
+pub(crate) fn interfaces_are_seen() {
+    let mut here = Here::new();
+    ip("link add cni0 type bridge");
+    ip("address add 10.244.1.1/24 dev cni0");
+    let host = here.look().host;
+    let kind = |name: &str| {
+        let mut all = host.interfaces.iter();
+        let found = all.find(|interface| &*interface.name == name);
+        found.map(|found| (found.kind, found.arp))
+    };
+    assert_eq!(kind("lo"), Some((InterfaceKind::Other, false)));
+    assert_eq!(kind("eth0"), Some((InterfaceKind::Veth, true)));
+    assert_eq!(kind("cni0"), Some((InterfaceKind::Bridge, true)));
+    assert_eq!(kind(DEVICE), None, "ours is not the host's");
+    for (interface, address) in [("eth0", "192.168.50.1/24"), ("cni0", "10.244.1.1/24")] {
+        let wanted = HostAddress::on(interface, address.parse().unwrap());
+        assert!(host.addresses.contains(&wanted), "{:?}", host.addresses);
+    }
+    let names = sysctls(plan().node().unwrap(), &host);
+    for wanted in [
+        "net/ipv4/conf/eth0/arp_ignore",
+        "net/ipv4/conf/cni0/arp_announce",
+        "net.bridge.bridge-nf-call-iptables",
+    ] {
+        assert!(names.contains_key(wanted), "{wanted}: {names:?}");
+    }
+    assert_eq!(here.look().host, host, "looking twice sees the same");
+}
+
+/// S-37: each kind of change, both families, from the kernel itself.
+pub(crate) fn events_ring() {
+    let mut here = Here::new();
+    // Else devices that come up give themselves an address, some seconds later.
+    for device in [DEVICE, "stub", "eth0", "wire"] {
+        ip(&format!("link set {device} addrgenmode none"));
+    }
+    let (ring, bell) = sync_channel(1);
+    // One that was not heard yet stands for those after it.
+    let ring = move || ring.try_send(()).unwrap_or_default();
+    let events = Events::listen(here.links.port(), ring).unwrap();
+    let quiet = |bell: &Receiver<()>| while bell.recv_timeout(SETTLED).is_ok() {};
+    ip("link add dummy7 type veth peer name stub7");
+    assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "link add dummy7");
+    // The kernel tells nobody of this one while the device is down.
+    ip("link set dummy7 addrgenmode none");
+    quiet(&bell);
+    for change in [
+        "link set dummy7 up",
+        "address add 192.168.77.1/24 dev eth0",
+        "address del 192.168.77.1/24 dev eth0",
+        "address add fd00:77::1/64 dev eth0 nodad",
+        "address del fd00:77::1/64 dev eth0",
+        "route add 10.99.0.0/16 via 192.168.50.9",
+        "route del 10.99.0.0/16",
+        "route add fd00:99::/64 via fd00:50::9",
+        "route del fd00:99::/64",
+        "link del dummy7",
+    ] {
+        ip(change);
+        assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "{change}");
+        quiet(&bell);
+    }
+    here.pass(&plan());
+    // A device that comes up is news.
+    quiet(&bell);
+    ip("route del local 10.96.0.0/12 dev portolan0 table local");
+    assert_eq!(
+        bell.recv_timeout(LIMIT),
+        Ok(()),
+        "a route of ours that is gone"
+    );
+    let written = here.pass(&plan());
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert!(
+        bell.recv_timeout(SETTLED).is_err(),
+        "what we write is no news"
+    );
+    drop(events);
+    assert!(bell.recv().is_err(), "the listener has ended");
+}
+
+/// More events than the socket holds: what was lost counts as news, and those after it are heard.
+pub(crate) fn flood_is_survived() {
+    let here = Here::new();
+    // Hands over one bell at a time, so the listener does not read while nobody takes one.
+    let (ring, bell) = sync_channel(0);
+    let (ringing, rings) = sync_channel(1);
+    let ring = move || {
+        ringing.try_send(()).unwrap_or_default();
+        ring.send(()).unwrap_or_default();
+    };
+    let events = Events::listen(here.links.port(), ring).unwrap();
+    ip("address add 192.168.77.1/24 dev eth0");
+    let folder = tempfile::tempdir().unwrap();
+    let batch = folder.path().join("batch");
+    let routes = |word: &str| -> String {
+        let line = |n: u32| format!("route {word} 10.{}.{}.0/24 dev eth0\n", n / 250, n % 250);
+        (0..5_000).map(line).collect()
+    };
+    assert_eq!(rings.recv_timeout(LIMIT), Ok(()), "the listener is stuck");
+    std::fs::write(&batch, routes("add") + &routes("del")).unwrap();
+    ip(&format!("-batch {}", batch.display()));
+    assert!(lost_events() > 0);
+    assert_eq!(
+        bell.recv_timeout(LIMIT),
+        Ok(()),
+        "the bell before the flood"
+    );
+    assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "the flood");
+    while bell.recv_timeout(SETTLED).is_ok() {}
+    ip("address del 192.168.77.1/24 dev eth0");
+    assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "what came after it");
+    drop(bell);
+    drop(events);
+}
+
+/// How many events sockets of rtnetlink in this namespace have lost.
+fn lost_events() -> u64 {
+    let sockets = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
+    let drops = |line: &str| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(columns.len(), 10, "{line}");
+        columns[8].parse::<u64>().unwrap()
+    };
+    sockets.lines().skip(1).map(drops).sum()
+}

@@ -1,0 +1,94 @@
+//! A programmer that runs on a model kernel, for tests of what it does.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use portolan_agent::kernel::SharedModel;
+use portolan_agent::programmer::{Applied, Programmer};
+use portolan_agent::record::Record;
+use portolan_agent::slot::PlanSlot;
+use portolan_plan::{Change, EntryHash, PlanDocument, PlanHash, StagedChanges};
+use portolan_reconcile::HostAddress;
+use tokio::sync::watch;
+
+/// What does not come in this time does not come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) fn document() -> PlanDocument {
+    serde_json::from_str(include_str!("../plans/node-a.json")).unwrap()
+}
+
+pub(crate) fn address(text: &str) -> HostAddress {
+    HostAddress::on("eth0", text.parse().unwrap())
+}
+
+/// A programmer at work on a model kernel.
+pub(crate) struct Running {
+    pub(crate) kernel: SharedModel,
+    pub(crate) slot: Arc<PlanSlot>,
+    applied: watch::Receiver<Applied>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start(kernel: SharedModel, state: &Path) -> Self {
+        let addresses = ["192.168.50.1/24", "fd00:50::1/64"];
+        kernel.lock().state.host.addresses = addresses.map(address).into();
+        let slot = Arc::new(PlanSlot::default());
+        let (send, applied) = watch::channel(Applied::default());
+        let record = Record::open(state).unwrap();
+        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send);
+        let thread = std::thread::spawn(move || programmer.run());
+        Self {
+            kernel,
+            slot,
+            applied,
+            thread,
+        }
+    }
+
+    /// Gives it a plan as the stream would, and waits for what came of it.
+    pub(crate) fn program(&self, document: PlanDocument) -> Applied {
+        let plan = document.into_plan().unwrap();
+        let mut staged = StagedChanges::snapshot();
+        for (key, entry) in plan.entries() {
+            let (key, entry) = (key.clone(), Some(entry.clone()));
+            staged.push(Change::Upsert {
+                key,
+                hash: EntryHash::default(),
+                entry,
+            });
+        }
+        let generation = self.slot.commit(staged, PlanHash::default()).unwrap();
+        self.wait(|applied| applied.generation >= generation)
+    }
+
+    pub(crate) fn wait(&self, holds: impl Fn(&Applied) -> bool) -> Applied {
+        let started = Instant::now();
+        loop {
+            let applied = self.applied.borrow().clone();
+            if holds(&applied) {
+                return applied;
+            }
+            assert!(started.elapsed() < LIMIT, "this did not come: {applied:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until the model kernel is so.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&SharedModel) -> bool) {
+        let started = Instant::now();
+        while !holds(&self.kernel) {
+            assert!(started.elapsed() < LIMIT, "this did not come: {what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn stop(self) -> SharedModel {
+        self.slot.stop();
+        self.thread.join().unwrap();
+        self.kernel
+    }
+}

@@ -1,0 +1,220 @@
+//! Both variants of iptables on the machine's own kernel: what is loaded is what is read back, the
+//! variant in use is found, and nothing of ours stays in the other (S-170).
+
+use std::fs::File;
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use portolan_agent::kernel::Kernel as _;
+use portolan_agent::kernel::linux::{IptablesChoice, Rules};
+use portolan_plan::{LocalDetection, NodePlan, PlanDocument, Settings};
+use portolan_reconcile::{Owned, cleanup};
+
+use crate::kernel_runner::output_of;
+use crate::{DEVICE, Here, plan};
+
+const VARIANTS: [(IptablesChoice, &str, &str); 2] = [
+    (IptablesChoice::Nft, "nft", "legacy"),
+    (IptablesChoice::Legacy, "legacy", "nft"),
+];
+
+/// A namespace of its own for the rest of the thread, or until the next one.
+fn fresh_namespace() {
+    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
+}
+
+/// How many lines of both families name our chains or sets in this variant.
+fn lines_of_ours(variant: &str) -> usize {
+    ["iptables", "ip6tables"]
+        .map(|family| output_of(&format!("{family}-{variant}-save"), &[]))
+        .iter()
+        .flat_map(|saved| saved.lines())
+        .filter(|line| line.contains("PORTOLAN-"))
+        .count()
+}
+
+fn plan_with(change: impl FnOnce(&mut PlanDocument)) -> NodePlan {
+    let mut document: PlanDocument =
+        serde_json::from_str(include_str!("../plans/node-a.json")).unwrap();
+    change(&mut document);
+    document.into_plan().unwrap()
+}
+
+/// Settings that show in the rules, by name.
+fn modes() -> Vec<(&'static str, Settings)> {
+    let detection = |local_detection| Settings {
+        local_detection,
+        ..Settings::default()
+    };
+    let mut all = Settings::default();
+    all.masquerade.all = true;
+    all.masquerade.bit = 0;
+    let mut liberal = Settings::default();
+    liberal.conntrack.tcp_be_liberal = true;
+    liberal.masquerade.bit = 31;
+    let mut tolerant = Settings {
+        drop_invalid: false,
+        ..Settings::default()
+    };
+    tolerant.healthz.port = 65_535;
+    let cluster_cidrs = vec!["10.244.0.0/16".parse().unwrap()];
+    let (bridge, prefix) = ("cni0".to_owned(), "fourteen-bytes".to_owned());
+    let cluster = LocalDetection::ClusterCidr { cluster_cidrs };
+    vec![
+        ("NodeCIDR", Settings::default()),
+        ("ClusterCIDR", detection(cluster)),
+        (
+            "BridgeInterface",
+            detection(LocalDetection::BridgeInterface { bridge }),
+        ),
+        (
+            "InterfaceNamePrefix",
+            detection(LocalDetection::InterfaceNamePrefix { prefix }),
+        ),
+        ("masquerade.all", all),
+        ("tcpBeLiberal", liberal),
+        ("dropInvalid off", tolerant),
+    ]
+}
+
+/// S-157, S-170: what is loaded is what the tools print, or every pass would load it again.
+pub(crate) fn every_mode_is_quiet() {
+    for (choice, variant, other) in VARIANTS {
+        fresh_namespace();
+        let mut here = Here::with(choice);
+        for (mode, settings) in modes() {
+            let device = DEVICE.into();
+            let plan = plan_with(|document| document.settings = Settings { device, ..settings });
+            assert_ne!(here.pass(&plan), [], "{variant} {mode}");
+            assert_eq!(here.pass(&plan), [], "{variant} {mode}");
+        }
+        let without = plan_with(|document| document.pod_cidrs.clear());
+        assert_ne!(here.pass(&without), [], "{variant} without pods");
+        assert_eq!(here.pass(&without), [], "{variant} without pods");
+        assert!(lines_of_ours(variant) > 40, "{variant}");
+        assert_eq!(lines_of_ours(other), 0, "{variant}");
+    }
+}
+
+/// What somebody made with a tool before the agent came.
+type Made<'a> = (&'a str, &'a [&'a str]);
+
+/// S-170: our own chains go first, then kubelet's hints, then the number of rules.
+pub(crate) fn the_one_in_use_is_found() {
+    let accept: &[&str] = &["-A", "INPUT", "-j", "ACCEPT"];
+    let hint: &[&str] = &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
+    let canary: &[&str] = &["-t", "mangle", "-N", "KUBE-KUBELET-CANARY"];
+    let ours: &[&str] = &["-t", "nat", "-N", "PORTOLAN-OUTPUT"];
+    let (nft, legacy) = ("iptables-nft", "iptables-legacy");
+    let (nft6, legacy6) = ("ip6tables-nft", "ip6tables-legacy");
+    let cases: [(Vec<Made<'_>>, &str, &str); 7] = [
+        (vec![(legacy, accept)], "legacy", "nft"),
+        (vec![(nft6, accept)], "nft", "legacy"),
+        (
+            vec![(nft, accept), (nft6, accept), (legacy, accept)],
+            "nft",
+            "legacy",
+        ),
+        (vec![(nft, accept), (legacy6, hint)], "legacy", "nft"),
+        (vec![(legacy, accept), (nft, canary)], "nft", "legacy"),
+        (vec![(legacy, canary), (nft6, ours)], "nft", "legacy"),
+        (vec![(nft, hint), (legacy, ours)], "legacy", "nft"),
+    ];
+    for (made, expected, other) in cases {
+        fresh_namespace();
+        for (program, arguments) in &made {
+            output_of(program, arguments);
+        }
+        Here::new().pass(&plan());
+        assert!(lines_of_ours(expected) > 40, "{made:?}");
+        assert_eq!(lines_of_ours(other), 0, "{made:?}");
+    }
+}
+
+pub(crate) fn rules_move() {
+    for (from, left, taken) in VARIANTS {
+        let (to, ..) = VARIANTS[usize::from(left == "nft")];
+        fresh_namespace();
+        let mut here = Here::with(from);
+        here.pass(&plan());
+        let lines = lines_of_ours(left);
+        assert!(lines > 40, "{lines}");
+        let foreign = ["-A", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"];
+        output_of(&format!("iptables-{left}"), &foreign);
+        here.rules = Rules::find(to).unwrap();
+        let written: Vec<_> = here.pass(&plan()).iter().map(ToString::to_string).collect();
+        assert_eq!(written, ["load IPv4 rules", "load IPv6 rules"]);
+        assert_eq!((lines_of_ours(left), lines_of_ours(taken)), (0, lines));
+        let saved = output_of(&format!("iptables-{left}-save"), &[]);
+        assert!(saved.contains("--dport 22 -j ACCEPT"), "S-168: {saved}");
+        assert_eq!(here.pass(&plan()), []);
+    }
+}
+
+/// Also where one family is here and one there.
+pub(crate) fn cleanup_takes_both() {
+    for split in [false, true] {
+        fresh_namespace();
+        Here::with(IptablesChoice::Nft).pass(&plan());
+        if split {
+            let saved = output_of("ip6tables-nft-save", &[]);
+            let restore = format!("ip6tables-legacy-restore <<'END'\n{saved}END\n");
+            output_of("sh", &["-c", &restore]);
+            for (table, act) in ["filter", "mangle", "nat"]
+                .into_iter()
+                .flat_map(|table| [(table, "-F"), (table, "-X")])
+            {
+                output_of("ip6tables-nft", &["-t", table, act]);
+            }
+            assert!(lines_of_ours("nft") > 20 && lines_of_ours("legacy") > 20);
+        }
+        let mut here = Here::open(IptablesChoice::Auto);
+        let observed = here.look();
+        for ops in cleanup(&observed, &Owned::default(), DEVICE) {
+            for result in here.apply(&ops) {
+                result.unwrap_or_else(|error| panic!("split {split}: {error}"));
+            }
+        }
+        assert_eq!((lines_of_ours("nft"), lines_of_ours("legacy")), (0, 0));
+        assert_eq!(output_of("ipset", &["save"]), "", "no rule kept a set");
+    }
+}
+
+/// Where the tools of the older tables lock each other out.
+const LOCK: &str = "/run/xtables.lock";
+/// So long somebody else has the lock: less than the agent waits for it.
+const HELD: Duration = Duration::from_secs(1);
+
+/// S-170: who else uses the older tables at that moment makes nothing fail. The lock is one for the
+/// whole machine, so this thread sees a `/run` of its own.
+pub(crate) fn the_lock_is_waited_for() {
+    unshare(CloneFlags::CLONE_NEWNS).expect("mounts of its own");
+    let nothing = None::<&str>;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(nothing, "/", nothing, private, nothing).unwrap();
+    mount(
+        Some("tmpfs"),
+        "/run",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        nothing,
+    )
+    .unwrap();
+    let mut here = Here::with(IptablesChoice::Legacy);
+    let lock = File::create(LOCK).unwrap();
+    lock.lock().unwrap();
+    let holder = spawn(move || {
+        sleep(HELD);
+        let released = Instant::now();
+        drop(lock);
+        released
+    });
+    assert_ne!(here.pass(&plan()), []);
+    let loaded = Instant::now();
+    let released = holder.join().unwrap();
+    assert!(loaded > released, "the rules did not wait for the lock");
+    assert!(lines_of_ours("legacy") > 40);
+    assert_eq!(here.pass(&plan()), []);
+}
