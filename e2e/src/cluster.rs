@@ -1,6 +1,8 @@
 //! The programs under test: one controller for all nodes, an agent in each node's namespace.
 //! They end when the [`Cluster`] is dropped; what they printed is shown when something fails.
 
+mod agents;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::program::{Ended, Program, Running};
+use crate::program::{Program, Running};
 use crate::topology::Topology;
 use crate::topology::world::Node;
 use crate::waits::Waits;
@@ -121,77 +123,6 @@ impl<'lab> Cluster<'lab> {
             .kill()
     }
 
-    /// Starts the agent of a node.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub fn start_agent(&mut self, node: Node) -> Result<()> {
-        let (listen, state) = (self.listen(), self.state(node));
-        let args = [
-            "run",
-            "--node",
-            node.name(),
-            "--controller",
-            &listen,
-            "--insecure",
-            "--state-dir",
-            &state,
-        ];
-        let log = self.log(node.name())?;
-        let running = self
-            .topology
-            .node(node)?
-            .inside(|| Program::Agent.start(&args, &log))?;
-        self.agents.insert(node, running);
-        Ok(())
-    }
-
-    /// Ends the agent of a node at once.
-    ///
-    /// # Errors
-    /// When it had ended by itself.
-    pub fn kill_agent(&mut self, node: Node) -> Result<()> {
-        self.agents
-            .remove(&node)
-            .with_context(|| no_agent(node))?
-            .kill()
-    }
-
-    /// Asks the agent of a node to end and waits until it has, with status 0.
-    ///
-    /// # Errors
-    /// When it does not, or had ended before.
-    pub fn stop_agent(&mut self, node: Node) -> Result<()> {
-        let mut agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
-        agent.ask_to_end()?;
-        let status = self.waits.until(
-            &format!("the agent of {} to end after SIGTERM", node.name()),
-            Duration::from_secs(5),
-            Duration::from_millis(10),
-            || agent.ended(),
-            || "it runs on".to_owned(),
-        )?;
-        if !status.success() {
-            bail!(
-                "the agent of {} ended after SIGTERM with {status}",
-                node.name()
-            );
-        }
-        Ok(())
-    }
-
-    /// Runs `portolan-agent cleanup` on a node.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn clean_up(&self, node: Node) -> Result<Ended> {
-        let state = self.state(node);
-        let args = ["cleanup", "--state-dir", &state];
-        self.topology
-            .node(node)?
-            .inside(|| Program::Agent.try_with_input(&args, ""))
-    }
-
     /// The plan of a node as the controller prints it.
     ///
     /// # Errors
@@ -215,12 +146,7 @@ impl<'lab> Cluster<'lab> {
     /// # Errors
     /// When its log cannot be read.
     pub fn applied(&self, node: Node) -> Result<Vec<u64>> {
-        let path = self.folder.path.join(format!("{}.log", node.name()));
-        let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        Ok(String::from_utf8_lossy(&text)
-            .lines()
-            .filter_map(operations)
-            .collect())
+        Ok(self.said(node)?.lines().filter_map(operations).collect())
     }
 
     /// Waits until the agent of a node has applied more batches than `before`; gives back the
@@ -334,10 +260,6 @@ impl<'lab> Cluster<'lab> {
             .open(&path)
             .with_context(|| format!("open {}", path.display()))
     }
-}
-
-fn no_agent(node: Node) -> String {
-    format!("{} has no agent that runs", node.name())
 }
 
 /// The operations of a line that says "applied" and `operations=N`, coloured or not.

@@ -1,6 +1,10 @@
-//! Tables of what clients must meet: one row per cell, read from a checked-in file.
+//! Tables of what clients must meet, read from checked-in files.
 
+pub mod broken;
 pub mod external;
+pub mod matrix;
+pub mod modes;
+pub mod places;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -22,8 +26,10 @@ pub enum Expect {
     Refused,
     /// No echo reply.
     Unanswered,
-    /// No answer and no refusal.
+    /// No answer and no refusal, and no pod gets anything.
     Silent,
+    /// No answer and no refusal, although a pod gets something: nobody keeps the client out.
+    Lost,
 }
 
 /// Whom an endpoint must see.
@@ -36,6 +42,9 @@ pub enum Source {
     Node,
     /// That node if the client reached itself, else the client (S-74).
     Hairpin,
+    /// The address of the client's own node: the network plugin masquerades what pods send out of
+    /// the cluster's range of pods (S-84).
+    Sender,
 }
 
 #[derive(Debug, Deserialize)]

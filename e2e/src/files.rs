@@ -38,9 +38,18 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "cluster/nodes.yaml",
     "cluster/services.yaml",
     "cluster/endpointslices.yaml",
+    "coexistence/objects.yaml",
     "external/services.yaml",
     "external/endpointslices.yaml",
+    "addresses/services.yaml",
+    "addresses/endpointslices.yaml",
+    "schedulers/services.yaml",
+    "schedulers/endpointslices.yaml",
+    "external/nodes-ipv4-pods.yaml",
+    "tables/broken.yaml",
     "tables/external.yaml",
+    "tables/matrix.yaml",
+    "tables/modes.yaml",
     "tables/packet-path.yaml",
     "tables/refusals.yaml",
 ];
@@ -53,7 +62,19 @@ pub const CLUSTER: [&str; 3] = [
 ];
 /// Services with frontends beside their cluster IPs, on the same nodes.
 pub const EXTERNAL: [&str; 2] = ["external/services.yaml", "external/endpointslices.yaml"];
-/// What clients must meet on those frontends.
+/// Settings and Services beside them, for nodes with much else on them.
+pub const COEXISTENCE: &str = "coexistence/objects.yaml";
+/// Services whose addresses come and go, on the same nodes.
+pub const ADDRESSES: [&str; 2] = ["addresses/services.yaml", "addresses/endpointslices.yaml"];
+/// Services whose scheduler and affinity change, on the same nodes.
+pub const SCHEDULERS: [&str; 2] = ["schedulers/services.yaml", "schedulers/endpointslices.yaml"];
+/// What clients must meet on those frontends, for every combination.
+pub const MATRIX: &str = "tables/matrix.yaml";
+/// What settings change about that.
+pub const MODES: &str = "tables/modes.yaml";
+/// What is broken on purpose, and which cell notices.
+pub const BROKEN: &str = "tables/broken.yaml";
+/// What they must meet beside the matrix.
 pub const EXTERNAL_PATH: &str = "tables/external.yaml";
 /// What clients must meet in that cluster.
 pub const PACKET_PATH: &str = "tables/packet-path.yaml";

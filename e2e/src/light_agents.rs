@@ -84,7 +84,7 @@ fn take(slot: &PlanSlot, done: &watch::Sender<Applied>) {
     loop {
         match slot.wait(LOOK) {
             Woken::Stopped => return,
-            Woken::TimedOut => {}
+            Woken::TimedOut | Woken::Disturbed => {}
             Woken::Changed => {
                 let (generation, hash) = slot.take(portolan_plan::NodePlan::hash);
                 done.send_replace(Applied {

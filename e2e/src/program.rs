@@ -24,10 +24,22 @@ pub enum Program {
     Ipset,
     /// IPv4 rules, one at a time.
     Iptables,
+    /// IPv6 rules, one at a time.
+    Ip6tables,
+    /// Loads IPv4 rules from text.
+    IptablesRestore,
+    /// Loads IPv6 rules from text.
+    Ip6tablesRestore,
     /// IPv4 rules as text.
     IptablesSave,
     /// IPv6 rules as text.
     Ip6tablesSave,
+    /// The same two of the kernel's older tables.
+    IptablesLegacySave,
+    /// See above.
+    Ip6tablesLegacySave,
+    /// Connections that the kernel tracks.
+    Conntrack,
     /// Loads kernel modules.
     Modprobe,
     /// The controller under test.
@@ -57,8 +69,14 @@ impl Program {
             Self::Ipvsadm => "ipvsadm",
             Self::Ipset => "ipset",
             Self::Iptables => "iptables",
+            Self::Ip6tables => "ip6tables",
+            Self::IptablesRestore => "iptables-restore",
+            Self::Ip6tablesRestore => "ip6tables-restore",
             Self::IptablesSave => "iptables-save",
             Self::Ip6tablesSave => "ip6tables-save",
+            Self::IptablesLegacySave => "iptables-legacy-save",
+            Self::Ip6tablesLegacySave => "ip6tables-legacy-save",
+            Self::Conntrack => "conntrack",
             Self::Modprobe => "modprobe",
             Self::Controller => "portolan-controller",
             Self::Agent => "portolan-agent",
@@ -76,7 +94,15 @@ impl Program {
             Self::Ip => "Debian package iproute2",
             Self::Ipvsadm => "Debian package ipvsadm",
             Self::Ipset => "Debian package ipset",
-            Self::Iptables | Self::IptablesSave | Self::Ip6tablesSave => "Debian package iptables",
+            Self::Iptables
+            | Self::Ip6tables
+            | Self::IptablesRestore
+            | Self::Ip6tablesRestore
+            | Self::IptablesSave
+            | Self::Ip6tablesSave
+            | Self::IptablesLegacySave
+            | Self::Ip6tablesLegacySave => "Debian package iptables",
+            Self::Conntrack => "Debian package conntrack",
             Self::Modprobe => "Debian package kmod",
             Self::Controller => "cargo build -p portolan-controller",
             Self::Agent => "cargo build -p portolan-agent",
@@ -105,8 +131,14 @@ impl Program {
             | Self::Ipvsadm
             | Self::Ipset
             | Self::Iptables
+            | Self::Ip6tables
+            | Self::IptablesRestore
+            | Self::Ip6tablesRestore
             | Self::IptablesSave
             | Self::Ip6tablesSave
+            | Self::IptablesLegacySave
+            | Self::Ip6tablesLegacySave
+            | Self::Conntrack
             | Self::Modprobe
             | Self::Controller
             | Self::Agent

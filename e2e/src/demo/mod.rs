@@ -78,7 +78,8 @@ pub fn run(stage: &Stage, keep: bool) -> Result<bool> {
     console.heading("Who answers now");
     requests::show(stage, &mut checks, &topology, &changed)?;
 
-    summary(console, &checks, &cluster, start.elapsed());
+    let claim = "a Service from a manifest to two kernels, its clients, and back out again";
+    summary(console, &checks, &cluster, start.elapsed(), claim);
     if keep {
         stay(console, &cluster)?;
     }
@@ -132,7 +133,8 @@ fn pod_at(address: SocketAddr) -> String {
     pod.map_or_else(|| address.to_string(), Pod::name)
 }
 
-fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Duration) {
+/// The end of a demo, and whether it showed what it claims.
+fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Duration, claim: &str) {
     console.heading("Summary");
     let memory = Node::ALL.map(|node| {
         let kb = cluster.agent_memory_kb(node).unwrap_or(0);
@@ -140,10 +142,7 @@ fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Durat
     });
     console.line(&format!("memory of the agents: {}", memory.join(", ")));
     console.line(&format!("{checks} in {:.1} s", took.as_secs_f64()));
-    console.verdict(
-        checks.all_passed(),
-        "a Service from a manifest to two kernels, its clients, and back out again",
-    );
+    console.verdict(checks.all_passed(), claim);
 }
 
 fn stay(console: Console, cluster: &Cluster<'_>) -> Result<()> {

@@ -65,14 +65,7 @@ fn complete(raw: RawRow) -> Result<Row> {
     let family = Family::of(raw.dial.ip());
     let mut endpoints = BTreeSet::new();
     for name in &raw.by {
-        let pod = Pod::all().find(|pod| pod.name() == *name);
-        let pod = pod.with_context(|| format!("by: no pod is called {name:?}"))?;
-        let port = if raw.protocol == Protocol::Udp {
-            5353
-        } else {
-            8080
-        };
-        endpoints.insert(SocketAddr::new(pod.address(family), port));
+        endpoints.insert(endpoint(name, raw.protocol, family)?);
     }
     let mut nodes = Node::ALL.into_iter();
     let dialled = nodes.find(|node| node.address(family) == raw.dial.ip());
@@ -87,6 +80,18 @@ fn complete(raw: RawRow) -> Result<Row> {
         endpoints,
         rules: raw.rules,
     })
+}
+
+/// Where a pod serves.
+pub(super) fn endpoint(pod: &str, protocol: Protocol, family: Family) -> Result<SocketAddr> {
+    let found = Pod::all().find(|known| known.name() == pod);
+    let found = found.with_context(|| format!("by: no pod is called {pod:?}"))?;
+    let port = match protocol {
+        Protocol::Udp => 5353,
+        Protocol::Sctp => 13868,
+        Protocol::Tcp | Protocol::Icmp => 8080,
+    };
+    Ok(SocketAddr::new(found.address(family), port))
 }
 
 #[cfg(test)]

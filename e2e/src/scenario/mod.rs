@@ -1,11 +1,14 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
+mod addresses;
 mod cluster;
+mod coexistence;
 mod control_plane;
 mod ipvs_rate;
 mod packet_path;
 mod refusals;
 mod restarts;
+mod schedulers;
 mod topology;
 
 use std::fmt;
@@ -46,7 +49,11 @@ pub const ALL: &[Scenario] = &[
     refusals::SCENARIO,
     packet_path::SCENARIO,
     packet_path::EXTERNAL,
+    coexistence::SCENARIO,
+    addresses::SCENARIO,
+    packet_path::MODES,
     restarts::SCENARIO,
+    schedulers::SCENARIO,
     ipvs_rate::SCENARIO,
 ];
 

@@ -1,5 +1,5 @@
 //! The lab itself, without any Service: everybody reaches everybody who should be reachable, with
-//! the address that the others expect, over both networks. Needs no IPVS, so a failure here is
+//! the address that the others expect, over every network. Needs no IPVS, so a failure here is
 //! the lab's and not Portolan's.
 
 use std::net::SocketAddr;
@@ -20,7 +20,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-const PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 8080), (Protocol::Udp, 5353)];
+const PORTS: [(Protocol, u16); 3] = [
+    (Protocol::Tcp, 8080),
+    (Protocol::Udp, 5353),
+    (Protocol::Sctp, 13868),
+];
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     for network in Network::ALL {
@@ -58,7 +62,7 @@ fn reaches_everybody(
 ) -> Result<()> {
     let deadline = stage.waits.limit(Duration::from_secs(2));
     topology.of(from)?.inside(|| {
-        for to in Resident::all().filter(|to| should_reach(topology.network(), from, *to)) {
+        for to in Resident::all().filter(|to| should_reach(from, *to)) {
             for (protocol, port) in PORTS {
                 // A datagram server on all addresses of a node answers from another one.
                 if protocol == Protocol::Udp && matches!(to, Resident::Node(_)) {
@@ -68,7 +72,7 @@ fn reaches_everybody(
                 let attempt = client::attempt(protocol, target, deadline);
                 let right = match &attempt.outcome {
                     Outcome::Answered { by, seen } => {
-                        *by == to.name() && may_see(from, family, *seen)
+                        *by == to.name() && may_see(from, to, family, *seen)
                     }
                     _ => false,
                 };
@@ -85,21 +89,19 @@ fn reaches_everybody(
     })
 }
 
-/// Outsiders know no route to pods. A pod's packets to the other node's own address bypass the
-/// overlay, so strict filters drop them unless somebody masquerades, which is not this lab's part.
-fn should_reach(network: Network, from: Resident, to: Resident) -> bool {
-    match (from, to) {
-        (Resident::Outside, Resident::Pod(_)) | (Resident::Pod(_), Resident::Outside) => false,
-        (Resident::Pod(pod), Resident::Node(node)) => {
-            pod.node == node || network == Network::Routed
-        }
-        _ => from != to,
-    }
+/// Outsiders know no route to pods.
+fn should_reach(from: Resident, to: Resident) -> bool {
+    from != to && !matches!((from, to), (Resident::Outside, Resident::Pod(_)))
 }
 
-fn may_see(from: Resident, family: Family, seen: std::net::IpAddr) -> bool {
-    match from {
-        Resident::Node(node) => node.all_addresses(family).contains(&seen),
+/// What pods send out of the cluster, their node masquerades, and other nodes are outside.
+fn may_see(from: Resident, to: Resident, family: Family, seen: std::net::IpAddr) -> bool {
+    match (from, to) {
+        (Resident::Node(node), _) => node.all_addresses(family).contains(&seen),
+        (Resident::Pod(pod), Resident::Node(node)) if node != pod.node => {
+            seen == pod.node.address(family)
+        }
+        (Resident::Pod(pod), Resident::Outside) => seen == pod.node.address(family),
         _ => seen == from.address(family),
     }
 }

@@ -1,8 +1,8 @@
 //! The cables, addresses and routes of the lab as input of `ip -batch`: pure text, one batch per
 //! namespace, in the order in which they are applied.
 //!
-//! Pods hang on routed cables, not on a bridge, so that every packet between them passes the
-//! node's hooks. The underlay is a bridge in a namespace of its own.
+//! Pods hang on routed cables, so that every packet between them passes the node's hooks, or on
+//! one bridge of their node. The underlay is a bridge in a namespace of its own.
 
 use super::world::{
     EXTERNAL_V4, EXTERNAL_V6, Family, Node, OUTSIDE, Pod, SERVICES_V4, SERVICES_V6, outside_address,
@@ -16,11 +16,14 @@ pub enum Network {
     Routed,
     /// A VXLAN device per node, as flannel makes it, under strict reverse path filters.
     Vxlan,
+    /// Static routes over the underlay; the pods of a node share one bridge and reach each other
+    /// without their node.
+    Bridged,
 }
 
 impl Network {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Routed, Self::Vxlan];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Routed, Self::Vxlan, Self::Bridged];
 
     /// Its name in tables and on the command line.
     #[must_use]
@@ -28,13 +31,14 @@ impl Network {
         match self {
             Self::Routed => "routed",
             Self::Vxlan => "vxlan",
+            Self::Bridged => "bridged",
         }
     }
 
     /// The largest packet that pods may send.
     fn pod_mtu(self) -> u16 {
         match self {
-            Self::Routed => 1500,
+            Self::Routed | Self::Bridged => 1500,
             // 50 bytes of outer IPv4, UDP and VXLAN headers and the inner Ethernet header.
             Self::Vxlan => 1450,
         }
@@ -44,6 +48,8 @@ impl Network {
 /// The namespace of the underlay's bridge.
 pub(crate) const UNDERLAY: &str = "underlay";
 const OVERLAY_DEVICE: &str = "overlay";
+/// What pods of a node share, called as most plugins call it.
+pub(crate) const BRIDGE: &str = "cni0";
 
 /// The names of all namespaces, without prefix.
 pub(crate) fn namespaces() -> Vec<String> {
@@ -61,7 +67,7 @@ pub(crate) fn batches(network: Network, prefix: &str) -> Vec<(String, String)> {
     let mut batches = vec![(UNDERLAY.to_owned(), underlay(prefix))];
     batches
         .extend(Node::ALL.map(|node| (node.name().to_owned(), self::node(node, network, prefix))));
-    batches.extend(Pod::all().map(|pod| (pod.name(), self::pod(pod))));
+    batches.extend(Pod::all().map(|pod| (pod.name(), self::pod(pod, network))));
     batches.push((OUTSIDE.to_owned(), outside()));
     batches
 }
@@ -85,25 +91,62 @@ fn node(node: Node, network: Network, prefix: &str) -> String {
         let address = node.address(family);
         text += &format!("address add {address}/{bits} dev eth0 nodad\n");
     }
+    text += &match network {
+        Network::Routed | Network::Vxlan => cables(node, network, prefix),
+        Network::Bridged => bridge(node, network, prefix),
+    };
+    text += &to_the_other_node(node, network);
+    // As on real nodes, what nobody routes leaves towards the outside.
+    for family in Family::ALL {
+        text += &format!("route add default via {}\n", outside_address(family));
+    }
+    text
+}
+
+/// A routed cable to each pod.
+fn cables(node: Node, network: Network, prefix: &str) -> String {
+    let mut text = String::new();
     for pod in Pod::on(node) {
-        let (cable, peer, mtu) = (pod.cable(), pod.name(), network.pod_mtu());
-        text += &format!(
-            "link add {cable} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {prefix}{peer}\n\
-             link set {cable} up\n"
-        );
+        text += &cable(pod, network, prefix);
         for family in Family::ALL {
             let (gateway, bits) = (node.gateway(family), family.host_bits());
-            let address = pod.address(family);
+            let (cable, address) = (pod.cable(), pod.address(family));
             text += &format!(
                 "address add {gateway}/{bits} dev {cable} nodad\n\
                  route add {address}/{bits} dev {cable} src {gateway}\n"
             );
         }
     }
-    text += &to_the_other_node(node, network);
-    // As on real nodes, what nobody routes leaves towards the outside.
+    text
+}
+
+fn cable(pod: Pod, network: Network, prefix: &str) -> String {
+    let (cable, peer, mtu) = (pod.cable(), pod.name(), network.pod_mtu());
+    format!(
+        "link add {cable} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {prefix}{peer}\n\
+         link set {cable} up\n"
+    )
+}
+
+/// The bridge that all pods of a node hang on; the gateway's address is on it.
+fn bridge(node: Node, network: Network, prefix: &str) -> String {
+    // An address of its own: else it would take the lowest of its members, again and again.
+    let mut text = format!(
+        "link add {BRIDGE} address 02:00:00:00:01:{:02x} mtu {} type bridge mcast_snooping 0\n\
+         link set {BRIDGE} up\n",
+        node.number(),
+        network.pod_mtu(),
+    );
     for family in Family::ALL {
-        text += &format!("route add default via {}\n", outside_address(family));
+        let (gateway, bits) = (node.gateway(family), family.range_bits());
+        text += &format!("address add {gateway}/{bits} dev {BRIDGE} nodad\n");
+    }
+    for pod in Pod::on(node) {
+        text += &cable(pod, network, prefix);
+        text += &format!(
+            "link set {0} master {BRIDGE}\nlink set {0} type bridge_slave hairpin on\n",
+            pod.cable()
+        );
     }
     text
 }
@@ -115,7 +158,7 @@ fn to_the_other_node(node: Node, network: Network) -> String {
         let (local, remote) = (node.address(Family::IPv4), other.address(Family::IPv4));
         text += &format!(
             "link add {OVERLAY_DEVICE} address {} mtu {} type vxlan id 1 dstport 8472 \
-             local {local} remote {remote} dev eth0 nolearning\n\
+             local {local} remote {remote} dev eth0 nolearning noudpcsum\n\
              link set {OVERLAY_DEVICE} up\n",
             overlay_mac(node),
             network.pod_mtu(),
@@ -124,7 +167,7 @@ fn to_the_other_node(node: Node, network: Network) -> String {
     for family in Family::ALL {
         let range = other.pod_range(family);
         match network {
-            Network::Routed => {
+            Network::Routed | Network::Bridged => {
                 text += &format!("route add {range} via {}\n", other.address(family));
             }
             Network::Vxlan => {
@@ -145,16 +188,21 @@ fn overlay_mac(node: Node) -> String {
     format!("02:00:00:00:00:{:02x}", node.number())
 }
 
-fn pod(pod: Pod) -> String {
+fn pod(pod: Pod, network: Network) -> String {
     let mut text = "link set lo up\nlink set eth0 up\n".to_owned();
     for family in Family::ALL {
-        let (address, bits) = (pod.address(family), family.host_bits());
-        let gateway = pod.node.gateway(family);
-        text += &format!(
-            "address add {address}/{bits} dev eth0 nodad\n\
-             route add {gateway}/{bits} dev eth0\n\
-             route add default via {gateway} dev eth0\n"
-        );
+        let (address, gateway) = (pod.address(family), pod.node.gateway(family));
+        if network == Network::Bridged {
+            let bits = family.range_bits();
+            text += &format!("address add {address}/{bits} dev eth0 nodad\n");
+        } else {
+            let bits = family.host_bits();
+            text += &format!(
+                "address add {address}/{bits} dev eth0 nodad\n\
+                 route add {gateway}/{bits} dev eth0\n"
+            );
+        }
+        text += &format!("route add default via {gateway} dev eth0\n");
     }
     text
 }
@@ -199,6 +247,14 @@ pub(crate) fn settings(namespace: &str, network: Network) -> Vec<(String, &'stat
     settings
 }
 
+/// What bridges show to rules: nothing. On the underlay that would hide a masquerading that is
+/// missing, and where pods share a bridge it is the agent's to ask for it.
+pub(crate) const BRIDGE_FILTERS: [&str; 3] = [
+    "net/bridge/bridge-nf-call-iptables",
+    "net/bridge/bridge-nf-call-ip6tables",
+    "net/bridge/bridge-nf-call-arptables",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +286,17 @@ mod tests {
         let strict = ("net/ipv4/conf/all/rp_filter".to_owned(), "1");
         assert!(settings("node-a", Network::Vxlan).contains(&strict));
         assert!(!settings("node-a", Network::Routed).contains(&strict));
+    }
+
+    #[test]
+    fn pods_of_a_bridge_reach_each_other_without_their_node() {
+        let of = |name: &str| {
+            let mut all = batches(Network::Bridged, "x-").into_iter();
+            all.find(|batch| batch.0 == name).unwrap().1
+        };
+        assert_eq!(of("node-a").matches("master cni0").count(), 3);
+        assert!(of("node-a").contains("address add 10.244.1.1/24 dev cni0"));
+        assert!(of("pod-a1").contains("address add 10.244.1.11/24 dev eth0"));
+        assert!(of("pod-a1").contains("address add fd00:10:244:1::11/64 dev eth0"));
     }
 }

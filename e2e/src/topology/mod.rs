@@ -1,6 +1,7 @@
 //! The lab as it stands: namespaces with their cables, from [`world`] and `links`. Dropping the
 //! [`Topology`] removes it. One stands at a time on a machine; a lock file makes others wait.
 
+mod cni;
 mod links;
 mod lock;
 pub mod world;
@@ -23,6 +24,8 @@ use crate::waits::Waits;
 /// What the names of our namespaces begin with.
 pub const PREFIX: &str = "portolan-";
 
+const BRIDGE_FILTERS: &str = "/proc/sys/net/bridge";
+
 /// A lab that stands.
 #[derive(Debug)]
 pub struct Topology {
@@ -42,6 +45,9 @@ impl Topology {
         // We hold the lock: what is there was left behind by somebody who was killed.
         end_leftovers()?;
         remove_all()?;
+        if network == Network::Bridged {
+            load_bridge_filters()?;
+        }
         let mut topology = Self {
             network,
             namespaces: BTreeMap::new(),
@@ -63,6 +69,9 @@ impl Topology {
             Program::Ip
                 .run_with_input(&["-n", &format!("{PREFIX}{name}"), "-batch", "-"], &batch)
                 .with_context(|| format!("lay the cables of {name}"))?;
+        }
+        for node in Node::ALL {
+            cni::masquerade(topology.node(node)?, node)?;
         }
         topology.settle(waits)?;
         Ok(topology)
@@ -93,14 +102,17 @@ impl Topology {
         self.of(Resident::Node(node))
     }
 
-    /// A bridge that hands packets to iptables would hide missing masquerade rules.
+    /// Where this kernel has filters of bridges at all, they are on in every new namespace.
     fn switch_without_filters(&self) -> Result<()> {
-        let underlay = &self.namespaces[links::UNDERLAY];
-        if !Path::new("/proc/sys/net/bridge").exists() {
+        if !Path::new(BRIDGE_FILTERS).exists() {
             return Ok(());
         }
-        let names = ["ip", "ip6", "arp"];
-        underlay.set(&names.map(|name| (format!("net/bridge/bridge-nf-call-{name}tables"), "0")))
+        let off = links::BRIDGE_FILTERS.map(|name| (name.to_owned(), "0"));
+        let bridges = Node::ALL.map(Node::name).into_iter();
+        for name in bridges.chain([links::UNDERLAY]) {
+            self.namespaces[name].set(&off)?;
+        }
+        Ok(())
     }
 
     /// Waits until neighbours are known and every pod reaches every node and pod.
@@ -130,6 +142,18 @@ impl Topology {
         }
         Ok(())
     }
+}
+
+/// Kubernetes asks for this module wherever pods share a bridge.
+fn load_bridge_filters() -> Result<()> {
+    if Path::new(BRIDGE_FILTERS).exists() {
+        return Ok(());
+    }
+    Program::Modprobe.run(&["br_netfilter"])?;
+    if !Path::new(BRIDGE_FILTERS).exists() {
+        bail!("{BRIDGE_FILTERS} is not there, although br_netfilter is loaded");
+    }
+    Ok(())
 }
 
 /// Pairs that together use every cable once.

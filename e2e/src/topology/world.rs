@@ -13,6 +13,10 @@ pub const SERVICES_V6: &str = "fd00:10:96::/112";
 pub const EXTERNAL_V4: &str = "203.0.113.0/24";
 /// The same over IPv6.
 pub const EXTERNAL_V6: &str = "2001:db8:113::/64";
+/// Where all pods of all nodes have their addresses.
+pub const PODS_V4: &str = "10.244.0.0/16";
+/// The same over IPv6.
+pub const PODS_V6: &str = "fd00:10:244::/48";
 /// Pods of each node, numbered from 1.
 pub const PODS_PER_NODE: u8 = 3;
 
@@ -142,6 +146,14 @@ impl Family {
             Self::IPv4
         } else {
             Self::IPv6
+        }
+    }
+
+    /// The length of the prefix of a node's pods.
+    pub(crate) fn range_bits(self) -> u8 {
+        match self {
+            Self::IPv4 => 24,
+            Self::IPv6 => 64,
         }
     }
 

@@ -2,13 +2,15 @@
 //! namespace, with a deadline, and exactly how it ended.
 
 use std::fmt;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
-use super::Protocol;
+use super::{Protocol, association};
+
+const QUESTION: &[u8] = b"who are you?";
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +22,7 @@ pub enum Outcome {
         /// Our address as it saw it.
         seen: IpAddr,
     },
-    /// Refused: a TCP reset in answer to the first packet, or ICMP port unreachable.
+    /// Refused: a TCP reset or an ABORT of SCTP in answer to the first packet, or ICMP port unreachable.
     Refused,
     /// Sending itself failed: the kernel's own hooks dropped the packet (EPERM).
     Denied,
@@ -63,6 +65,7 @@ pub fn attempt(protocol: Protocol, target: SocketAddr, deadline: Duration) -> At
     match protocol {
         Protocol::Tcp => tcp(target, deadline),
         Protocol::Udp => udp(target, deadline),
+        Protocol::Sctp => sctp(target, deadline),
         Protocol::Icmp => ping(target.ip(), deadline),
     }
 }
@@ -83,6 +86,23 @@ pub fn tcp(target: SocketAddr, deadline: Duration) -> Attempt {
     })
 }
 
+/// Opens an association, asks and waits for the answer.
+///
+/// It asks because a server that speaks first can be too fast: its words overtake the last packet
+/// that opens the association, are thrown away and come again after three seconds.
+#[must_use]
+pub fn sctp(target: SocketAddr, deadline: Duration) -> Attempt {
+    timed(|start| {
+        let mut stream = association::open(target, deadline)?;
+        stream.write_all(QUESTION)?;
+        stream.set_read_timeout(Some(left(start, deadline)))?;
+        let mut buffer = [0; 512];
+        // One message is read whole.
+        let length = stream.read(&mut buffer)?;
+        Ok(understand(&String::from_utf8_lossy(&buffer[..length])))
+    })
+}
+
 /// Sends one datagram from a port of its own and waits for the answer.
 #[must_use]
 pub fn udp(target: SocketAddr, deadline: Duration) -> Attempt {
@@ -94,7 +114,7 @@ pub fn udp(target: SocketAddr, deadline: Duration) -> Attempt {
         let socket = UdpSocket::bind((any, 0))?;
         // Connected, so that ICMP errors come back as errors of the socket (S-21).
         socket.connect(target)?;
-        socket.send(b"who are you?")?;
+        socket.send(QUESTION)?;
         socket.set_read_timeout(Some(left(start, deadline)))?;
         let mut buffer = [0; 512];
         let length = socket.recv(&mut buffer)?;

@@ -1,6 +1,7 @@
 //! Traffic: servers that say who they are and whom they saw, and clients that make one attempt
 //! with a deadline and say exactly how it ended.
 
+mod association;
 pub mod client;
 pub mod load;
 pub mod server;
@@ -15,6 +16,8 @@ pub enum Protocol {
     Tcp,
     /// User Datagram Protocol.
     Udp,
+    /// Stream Control Transmission Protocol.
+    Sctp,
     /// Echo requests: no Service speaks it, clients only.
     Icmp,
 }
@@ -24,6 +27,7 @@ impl std::fmt::Display for Protocol {
         f.write_str(match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
             Self::Icmp => "ICMP",
         })
     }

@@ -1,7 +1,7 @@
 //! Servers: each answers a connection or a datagram with its own name and the peer it saw. One
 //! thread per namespace serves all of its ports, both families.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::Protocol;
+use super::{Protocol, association};
 use crate::namespace::Namespace;
 
 /// A server that runs until it is dropped.
@@ -38,10 +38,10 @@ impl Server {
         let answered = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&answered);
         let thread = namespace.start(name, move || {
-            let sockets = own_ports
-                .iter()
-                .map(|port| Socket::open(*port))
-                .collect::<Result<Vec<_>>>()?;
+            let mut sockets = Vec::new();
+            for port in own_ports {
+                sockets.extend(Socket::open(port)?);
+            }
             opened.send(()).context("say that the ports are open")?;
             serve(&own_name, &sockets, &end, &counter)
         })?;
@@ -92,24 +92,31 @@ impl Drop for Server {
 
 enum Socket {
     Tcp(TcpListener),
+    /// Accepted, read and written like TCP, but asked first.
+    Sctp(TcpListener),
     Udp(UdpSocket),
 }
 
 impl Socket {
-    fn open((protocol, port): (Protocol, u16)) -> Result<Self> {
+    fn open((protocol, port): (Protocol, u16)) -> Result<Vec<Self>> {
         // The unspecified IPv6 address serves both families (bindv6only is off by default).
         let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        let socket = match protocol {
-            Protocol::Tcp => TcpListener::bind(address).map(Self::Tcp),
-            Protocol::Udp => UdpSocket::bind(address).map(Self::Udp),
+        let sockets = match protocol {
+            Protocol::Tcp => TcpListener::bind(address).map(|tcp| vec![Self::Tcp(tcp)]),
+            Protocol::Udp => UdpSocket::bind(address).map(|udp| vec![Self::Udp(udp)]),
+            Protocol::Sctp => {
+                association::listeners(port).map(|both| both.map(Self::Sctp).into_iter().collect())
+            }
             Protocol::Icmp => bail!("ICMP has no ports to serve"),
         };
-        let socket = socket.with_context(|| format!("listen on {protocol} {port}"))?;
-        match &socket {
-            Self::Tcp(listener) => listener.set_nonblocking(true)?,
-            Self::Udp(udp) => udp.set_nonblocking(true)?,
+        let sockets = sockets.with_context(|| format!("listen on {protocol} {port}"))?;
+        for socket in &sockets {
+            match socket {
+                Self::Tcp(listener) | Self::Sctp(listener) => listener.set_nonblocking(true)?,
+                Self::Udp(udp) => udp.set_nonblocking(true)?,
+            }
         }
-        Ok(socket)
+        Ok(sockets)
     }
 
     /// Answers everybody who waits.
@@ -120,6 +127,13 @@ impl Socket {
                     // A client that went away is its own business: it reports what it saw.
                     let _timed = stream.set_write_timeout(Some(Duration::from_secs(1)));
                     let _sent = stream.write_all(greeting(name, peer).as_bytes());
+                }),
+                Self::Sctp(listener) => listener.accept().map(|(mut stream, peer)| {
+                    // Longer than it takes a client to ask again, which is for the client to judge.
+                    let _timed = stream.set_read_timeout(Some(Duration::from_secs(5)));
+                    if matches!(stream.read(&mut [0; 512]), Ok(1..)) {
+                        let _sent = stream.write_all(greeting(name, peer).as_bytes());
+                    }
                 }),
                 Self::Udp(udp) => udp.recv_from(&mut [0; 512]).map(|(_, peer)| {
                     let _sent = udp.send_to(greeting(name, peer).as_bytes(), peer);
@@ -156,7 +170,7 @@ fn greeting(name: &str, peer: SocketAddr) -> String {
 fn serve(name: &str, sockets: &[Socket], end: &UnixStream, answered: &AtomicU64) -> Result<()> {
     loop {
         let fds = sockets.iter().map(|socket| match socket {
-            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Tcp(listener) | Socket::Sctp(listener) => listener.as_fd(),
             Socket::Udp(udp) => udp.as_fd(),
         });
         let mut polled: Vec<_> = fds

@@ -189,14 +189,11 @@ impl Agent {
     /// Starts on this kernel.
     pub(crate) fn start_with(cluster: &Cluster, name: &str, kernel: SharedModel) -> Self {
         let address = if name == "node-a" {
-            "192.168.50.11"
+            "192.168.50.11/24"
         } else {
-            "192.168.50.12"
+            "192.168.50.12/24"
         };
-        let host = HostAddress {
-            address: address.parse().unwrap(),
-            peer: None,
-        };
+        let host = HostAddress::on("eth0", address.parse().unwrap());
         kernel.lock().state.host.addresses = vec![host];
         let state = tempfile::tempdir().unwrap();
         let slot = Arc::new(PlanSlot::default());

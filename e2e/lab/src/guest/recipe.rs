@@ -43,7 +43,20 @@ pub const MODULE_FOLDERS_LEFT_OUT: &[&str] = &[
 ];
 
 /// Modules that every guest loads before its command starts; the rest is loaded on demand.
-pub const MODULES: &[&str] = &["ip_vs", "dummy", "vxlan", "veth", "sctp", "nf_conntrack"];
+///
+/// Two schedulers are among them because Linux 6.1 can deadlock when IPVS loads them on demand: it
+/// waits for modprobe with its lock held, their modules wait for the removal of a network namespace
+/// to end, and that waits for the lock.
+pub const MODULES: &[&str] = &[
+    "ip_vs",
+    "ip_vs_lblc",
+    "ip_vs_lblcr",
+    "dummy",
+    "vxlan",
+    "veth",
+    "sctp",
+    "nf_conntrack",
+];
 
 /// Links of Debian's alternatives, which no package lists: the nft variants are its default.
 pub const LINKS: &[(&str, &str)] = &[

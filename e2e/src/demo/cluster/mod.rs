@@ -22,9 +22,8 @@ use kernels::Kernel;
 use kubectl::Kubectl;
 use objects::Objects;
 
-use super::{POD_PORTS, residents};
+use super::{POD_PORTS, residents, summary};
 use crate::cluster::Cluster;
-use crate::console::Console;
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
 use crate::scenario::{Checks, Stage};
 use crate::topology::world::{Family, Node, Pod, Resident};
@@ -122,7 +121,8 @@ pub fn run(stage: &Stage, reach: &Reach) -> Result<bool> {
     let told = wait_told(stage, &scene, "zone-1 zone-1");
     scene.kubectl.show("get proxyplans")?;
     checks.check("the object of node-b tells its new zone", told);
-    summary(console, &checks, &scene.cluster, start.elapsed());
+    let claim = "from kubectl through Kubernetes' own controllers to two kernels and their clients";
+    summary(console, &checks, &scene.cluster, start.elapsed(), claim);
     Ok(checks.all_passed())
 }
 
@@ -206,18 +206,4 @@ fn wait_told(stage: &Stage, scene: &Scene<'_>, zones: &str) -> Result<()> {
         String::new,
     );
     waited.map_err(|error| anyhow!("{error:#}they say {last:?}, not {wanted:?}"))
-}
-
-fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Duration) {
-    console.heading("Summary");
-    let memory = Node::ALL.map(|node| {
-        let kb = cluster.agent_memory_kb(node).unwrap_or(0);
-        format!("{} {}.{} MB", node.name(), kb / 1024, kb % 1024 * 10 / 1024)
-    });
-    console.line(&format!("memory of the agents: {}", memory.join(", ")));
-    console.line(&format!("{checks} in {:.1} s", took.as_secs_f64()));
-    console.verdict(
-        checks.all_passed(),
-        "from kubectl through Kubernetes' own controllers to two kernels and their clients",
-    );
 }

@@ -63,6 +63,7 @@ spec: {{clusterIP: 10.96.0.5, ports: [{{name: http, port: 80}}]}}
 apiVersion: v1
 kind: Node
 metadata: {{name: nowhere}}
+spec: {{podCIDR: 10.244.9.0/24, podCIDRs: [10.244.9.0/24, 'fd00:10:244:9::/64']}}
 ---
 apiVersion: v1
 kind: Service

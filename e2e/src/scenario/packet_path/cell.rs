@@ -1,4 +1,4 @@
-//! One cell of the matrix: attempts of one client, judged against one row of the table.
+//! One cell of a table: attempts of one client, judged against its row.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail, ensure};
 
 use crate::expectation::{Expect, Row, Source};
-use crate::topology::Topology;
 use crate::topology::world::{Family, Pod, Resident};
 use crate::traffic::client::{self, Attempt, Outcome};
 use crate::waits::Waits;
@@ -28,18 +27,28 @@ const AT_ONCE: Duration = Duration::from_millis(90);
 /// TCP tries again after a second: what comes later was lost once, however slow the machine.
 const BEFORE_RETRANSMISSION: Duration = Duration::from_millis(900);
 
+/// What is too late.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// For a refusal.
+    at_once: Duration,
+    /// For an answer: something was lost before and sent again.
+    late: Duration,
+}
+
 impl<'row> Cell<'row> {
-    /// Makes the attempts and judges them.
-    pub(super) fn run(row: &'row Row, topology: &Topology, waits: Waits) -> Result<Self> {
-        let at_once = waits.limit(AT_ONCE).min(BEFORE_RETRANSMISSION);
-        let attempts = topology.of(row.from)?.inside(|| attempt_all(row, waits))?;
+    /// Judges attempts, during which pods got so many connections and datagrams.
+    pub(super) fn judge(row: &'row Row, waits: Waits, attempts: &[Attempt], reached: u64) -> Self {
+        let limits = Limits {
+            at_once: waits.limit(AT_ONCE).min(BEFORE_RETRANSMISSION),
+            late: waits.limit(BEFORE_RETRANSMISSION),
+        };
         let slowest = attempts.iter().map(|attempt| attempt.took).max();
-        let refused_after = slowest.filter(|_| row.expect == Expect::Refused);
-        Ok(Self {
+        Self {
             row,
-            refused_after,
-            verdict: judge(row, at_once, &attempts),
-        })
+            refused_after: slowest.filter(|_| row.expect == Expect::Refused),
+            verdict: judge(row, limits, attempts, reached),
+        }
     }
 
     pub(super) fn passed(&self) -> bool {
@@ -63,13 +72,14 @@ impl<'row> Cell<'row> {
     }
 }
 
-fn attempt_all(row: &Row, waits: Waits) -> Result<Vec<Attempt>> {
+/// The attempts that a cell takes, from the calling thread's namespace.
+pub(super) fn attempt_all(row: &Row, waits: Waits) -> Result<Vec<Attempt>> {
     let (wanted, deadline) = match row.expect {
         // Twice around, so that an endpoint that fails every other time shows.
         Expect::Answered => ((2 * row.endpoints.len()).max(4), SILENCE),
         Expect::Refused => (2, SILENCE),
         // It would have answered long before.
-        Expect::Silent => (2, BEFORE_RETRANSMISSION),
+        Expect::Silent | Expect::Lost => (2, BEFORE_RETRANSMISSION),
         Expect::Unanswered => (1, AT_ONCE * 5),
     };
     let mut attempts = Vec::new();
@@ -94,10 +104,10 @@ fn attempt_all(row: &Row, waits: Waits) -> Result<Vec<Attempt>> {
 }
 
 /// Short words for the matrix, or what was wrong.
-fn judge(row: &Row, at_once: Duration, attempts: &[Attempt]) -> Result<String> {
+fn judge(row: &Row, limits: Limits, attempts: &[Attempt], reached: u64) -> Result<String> {
     ensure!(!attempts.is_empty(), "no attempt was made");
     match row.expect {
-        Expect::Answered => answered(row, attempts),
+        Expect::Answered => answered(row, limits.late, attempts),
         Expect::Refused => {
             for attempt in attempts {
                 let ms = attempt.took.as_millis();
@@ -106,18 +116,21 @@ fn judge(row: &Row, at_once: Duration, attempts: &[Attempt]) -> Result<String> {
                     "not refused but {}",
                     attempt.outcome
                 );
-                ensure!(attempt.took <= at_once, "refused only after {ms} ms");
+                ensure!(attempt.took <= limits.at_once, "refused only after {ms} ms");
             }
             Ok("refused".to_owned())
         }
-        Expect::Silent => {
-            let loud = attempts
-                .iter()
-                .find(|attempt| attempt.outcome != Outcome::Silent);
-            match loud {
-                Some(loud) => bail!("not silent but {}", loud.outcome),
-                None => Ok("silent".to_owned()),
+        Expect::Silent | Expect::Lost => {
+            let mut loud = attempts.iter();
+            if let Some(loud) = loud.find(|attempt| attempt.outcome != Outcome::Silent) {
+                bail!("not silent but {}", loud.outcome);
             }
+            if row.expect == Expect::Lost {
+                ensure!(reached > 0, "silence, and no pod got anything either");
+                return Ok("lost".to_owned());
+            }
+            ensure!(reached == 0, "silence, but pods got {reached} packets");
+            Ok("silent".to_owned())
         }
         Expect::Unanswered => {
             let answer = attempts
@@ -131,7 +144,7 @@ fn judge(row: &Row, at_once: Duration, attempts: &[Attempt]) -> Result<String> {
     }
 }
 
-fn answered(row: &Row, attempts: &[Attempt]) -> Result<String> {
+fn answered(row: &Row, late: Duration, attempts: &[Attempt]) -> Result<String> {
     let family = Family::of(row.target.ip());
     let name = |address: IpAddr| {
         let pod = Pod::all().find(|pod| pod.address(family) == address);
@@ -145,21 +158,28 @@ fn answered(row: &Row, attempts: &[Attempt]) -> Result<String> {
         .collect::<Result<BTreeSet<_>>>()?;
     let mut met = BTreeSet::new();
     for attempt in attempts {
+        let ms = attempt.took.as_millis();
         let Outcome::Answered { by, seen } = &attempt.outcome else {
-            bail!("{} after answers by {met:?}", attempt.outcome);
+            bail!("{} after answers by {met:?}, and {ms} ms", attempt.outcome);
         };
         ensure!(
             ready.contains(by),
             "answered by {by}, which is no ready endpoint"
         );
+        ensure!(attempt.took < late, "answered by {by} only after {ms} ms");
         let hairpin = row.source == Some(Source::Hairpin) && *by == row.from.name();
         let from_node = hairpin || row.source == Some(Source::Node);
-        let right = if from_node {
-            row.taken_by.all_addresses(family).contains(seen)
-        } else {
-            is_address_of(row.from, family, *seen)
+        let (right, whom) = match row.source {
+            Some(Source::Sender) => (
+                row.from.served_by().address(family) == *seen,
+                "the node of the client",
+            ),
+            _ if from_node => (
+                row.taken_by.all_addresses(family).contains(seen),
+                "the node",
+            ),
+            _ => (is_address_of(row.from, family, *seen), "the client"),
         };
-        let whom = if from_node { "the node" } else { "the client" };
         ensure!(right, "{by} saw {seen}, which is not {whom}");
         met.insert(by.clone());
     }
@@ -172,7 +192,8 @@ fn answered(row: &Row, attempts: &[Attempt]) -> Result<String> {
     let source = match row.source {
         Some(Source::Client) => "client",
         Some(Source::Hairpin) => "hairpin",
-        _ => "node",
+        Some(Source::Sender) => "sender",
+        Some(Source::Node) | None => "node",
     };
     Ok(format!("{}/{} {source}", met.len(), ready.len()))
 }
@@ -217,7 +238,15 @@ mod tests {
     }
 
     fn verdict(row: &Row, attempts: &[Attempt]) -> String {
-        match judge(row, Duration::from_millis(90), attempts) {
+        verdict_after(row, attempts, 0)
+    }
+
+    fn verdict_after(row: &Row, attempts: &[Attempt], reached: u64) -> String {
+        let limits = Limits {
+            at_once: Duration::from_millis(90),
+            late: Duration::from_millis(900),
+        };
+        match judge(row, limits, attempts, reached) {
             Ok(words) => words,
             Err(error) => format!("wrong: {error}"),
         }
@@ -250,6 +279,42 @@ mod tests {
         assert_eq!(verdict(&row, &right), "2/2 hairpin");
         let wrong = [by("pod-a1", "10.244.1.11")];
         assert!(verdict(&row, &wrong).contains("not the node"));
+    }
+
+    #[test]
+    fn a_pod_that_dials_another_node_is_seen_with_the_address_of_its_own() {
+        let mut row = row("pod-b3", Expect::Answered, Some(Source::Sender));
+        row.endpoints = ["10.244.1.11:8080".parse().unwrap()].into();
+        assert_eq!(
+            verdict(&row, &[by("pod-a1", "192.168.50.12")]),
+            "1/1 sender"
+        );
+        for wrong in ["10.244.2.13", "192.168.50.11", "10.244.2.1"] {
+            let verdict = verdict(&row, &[by("pod-a1", wrong)]);
+            assert!(verdict.contains("not the node of the client"), "{verdict}");
+        }
+    }
+
+    #[test]
+    fn an_answer_after_a_retransmission_is_no_answer() {
+        let row = row("pod-a3", Expect::Answered, Some(Source::Client));
+        let mut late = by("pod-a1", "10.244.1.13");
+        late.took = Duration::from_millis(1003);
+        assert!(verdict(&row, &[late]).contains("only after 1003 ms"));
+    }
+
+    #[test]
+    fn silence_is_only_silence_when_no_pod_got_anything() {
+        let attempts = [Attempt {
+            outcome: Outcome::Silent,
+            took: Duration::from_millis(900),
+        }];
+        let silent = row("outside", Expect::Silent, None);
+        assert_eq!(verdict_after(&silent, &attempts, 0), "silent");
+        assert!(verdict_after(&silent, &attempts, 2).contains("pods got 2"));
+        let lost = row("outside", Expect::Lost, None);
+        assert_eq!(verdict_after(&lost, &attempts, 2), "lost");
+        assert!(verdict_after(&lost, &attempts, 0).contains("no pod got anything"));
     }
 
     #[test]

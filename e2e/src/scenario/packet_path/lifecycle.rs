@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::cell::Cell;
-use super::{Checks, Stage};
+use super::Checks;
+use super::lab::Lab;
 use crate::cluster::Cluster;
 use crate::expectation::{Expect, Row};
 use crate::manifests::Manifests;
@@ -78,13 +78,13 @@ pub(super) fn expected(node: Node, manifests: &Manifests) -> VirtualServers {
 
 /// Runs all of it; `before` is how the nodes were before their first agent.
 pub(super) fn run(
-    stage: &Stage,
     checks: &mut Checks,
     cluster: &mut Cluster<'_>,
-    topology: &Topology,
+    lab: Lab<'_>,
     rows: &[Row],
     before: &Baselines,
 ) -> Result<()> {
+    let topology = lab.topology;
     let running = baselines(topology)?;
     checks.check("agents end with status 0 after SIGTERM", stop_all(cluster));
     checks.check(
@@ -93,7 +93,7 @@ pub(super) fn run(
     );
     checks.check(
         "traffic flows without agents (S-199)",
-        traffic_flows(stage, topology, rows),
+        traffic_flows(lab, rows),
     );
     for node in Node::ALL {
         let what = format!("a second agent on {} writes nothing", node.name());
@@ -112,13 +112,13 @@ pub(super) fn run(
     Ok(())
 }
 
-fn stop_all(cluster: &mut Cluster<'_>) -> Result<()> {
+pub(super) fn stop_all(cluster: &mut Cluster<'_>) -> Result<()> {
     Node::ALL
         .into_iter()
         .try_for_each(|node| cluster.stop_agent(node))
 }
 
-fn unchanged(topology: &Topology, running: &Baselines) -> Result<()> {
+pub(super) fn unchanged(topology: &Topology, running: &Baselines) -> Result<()> {
     for (node, text) in running {
         let now = witness::everything(topology.node(*node)?)?;
         witness::must_equal(text, &now).with_context(|| node.name())?;
@@ -127,7 +127,7 @@ fn unchanged(topology: &Topology, running: &Baselines) -> Result<()> {
 }
 
 /// Every row of the first Service, from every client.
-fn traffic_flows(stage: &Stage, topology: &Topology, rows: &[Row]) -> Result<()> {
+fn traffic_flows(lab: Lab<'_>, rows: &[Row]) -> Result<()> {
     let first = rows.iter().find(|row| row.expect == Expect::Answered);
     let service = &first
         .ok_or_else(|| anyhow!("the table expects no answers"))?
@@ -136,7 +136,7 @@ fn traffic_flows(stage: &Stage, topology: &Topology, rows: &[Row]) -> Result<()>
         .iter()
         .filter(|row| row.to == *service && row.expect == Expect::Answered)
     {
-        let cell = Cell::run(row, topology, stage.waits)?;
+        let cell = lab.one(row)?;
         ensure!(cell.passed(), "{}", cell.explain());
     }
     Ok(())

@@ -1,11 +1,17 @@
-//! Every kind of client × every cluster IP, over both networks, against the checked-in table;
+//! Every kind of client × every cluster IP, over every network, against the checked-in table;
 //! then what agents leave behind when they stop, start again and clean up.
 
+mod broken;
 mod cell;
 mod external;
+mod lab;
 mod lifecycle;
+mod matrix;
+mod modes;
+mod overlay;
 
 pub(super) use external::SCENARIO as EXTERNAL;
+pub(super) use modes::SCENARIO as MODES;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +29,7 @@ use crate::traffic::Protocol;
 use crate::traffic::server::Server;
 use crate::witness;
 use cell::Cell;
+use lab::Lab;
 
 /// How many cells there have to be. The table is checked in, and so is its size: a row that gets
 /// lost is a failure, not a smaller matrix.
@@ -30,15 +37,16 @@ const CELLS: usize = 141;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "packet-path",
-    shows: "every client meets on every cluster IP what the table says, over both networks",
+    shows: "every client meets on every cluster IP what the table says, over every network",
     run,
 };
 
 /// What pods serve.
-pub(super) const POD_PORTS: [(Protocol, u16); 3] = [
+pub(super) const POD_PORTS: [(Protocol, u16); 4] = [
     (Protocol::Tcp, 8080),
     (Protocol::Tcp, 5353),
     (Protocol::Udp, 5353),
+    (Protocol::Sctp, 13868),
 ];
 /// What daemons of the nodes listen on, on all addresses: no Service may lead there (S-27).
 const DAEMON_PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 9999), (Protocol::Udp, 9999)];
@@ -57,19 +65,13 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         for node in Node::ALL {
             cluster.wait_programmed(node, &lifecycle::expected(node, &manifests))?;
         }
-        matrix(stage, checks, &topology, &rows, CELLS)?;
-        let reached: u64 = servers.daemons.iter().map(Server::answered).sum();
+        let lab = servers.lab(&topology, stage);
+        list(stage, checks, lab, &rows, CELLS)?;
         checks.check(
             "no packet to a service address reached a daemon of a node (S-27)",
-            {
-                if reached == 0 {
-                    Ok(())
-                } else {
-                    Err(anyhow::anyhow!("{reached} did"))
-                }
-            },
+            servers.no_daemon_was_reached(),
         );
-        lifecycle::run(stage, checks, &mut cluster, &topology, &rows, &before)?;
+        lifecycle::run(checks, &mut cluster, lab, &rows, &before)?;
     }
     Ok(())
 }
@@ -87,12 +89,28 @@ pub(super) fn cluster_files(files: &Files) -> Result<(Manifests, Vec<(String, St
 }
 
 /// The servers of a lab.
-struct Servers {
-    _pods: Vec<Server>,
+pub(super) struct Servers {
+    pods: Vec<Server>,
     daemons: Vec<Server>,
 }
 
-fn serve(topology: &Topology) -> Result<Servers> {
+impl Servers {
+    fn lab<'lab>(&'lab self, topology: &'lab Topology, stage: &Stage) -> Lab<'lab> {
+        Lab {
+            topology,
+            pods: &self.pods,
+            waits: stage.waits,
+        }
+    }
+
+    fn no_daemon_was_reached(&self) -> Result<()> {
+        let reached: u64 = self.daemons.iter().map(Server::answered).sum();
+        ensure!(reached == 0, "{reached} did");
+        Ok(())
+    }
+}
+
+pub(super) fn serve(topology: &Topology) -> Result<Servers> {
     let pods = Pod::all()
         .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
         .collect::<Result<_>>()?;
@@ -103,49 +121,36 @@ fn serve(topology: &Topology) -> Result<Servers> {
             Server::start(topology.node(node)?, &name, &DAEMON_PORTS)
         })
         .collect::<Result<_>>()?;
-    Ok(Servers {
-        _pods: pods,
-        daemons,
-    })
+    Ok(Servers { pods, daemons })
 }
 
-fn matrix(
-    stage: &Stage,
-    checks: &mut Checks,
-    topology: &Topology,
-    rows: &[Row],
-    all: usize,
-) -> Result<()> {
-    let mut cells = Vec::new();
-    for row in rows {
-        cells.push(Cell::run(row, topology, stage.waits)?);
-    }
-    stage
-        .console
-        .heading(&format!("{} network", topology.network().name()));
+/// Runs a list of cells and shows it.
+fn list(stage: &Stage, checks: &mut Checks, lab: Lab<'_>, rows: &[Row], all: usize) -> Result<()> {
+    let cells = lab.run(rows)?;
+    let name = lab.topology.network().name();
+    stage.console.heading(&format!("{name} network"));
     show(stage.console, &cells);
+    conclude(stage.console, checks, &cells, all)
+}
+
+/// Explains every cell that failed, and counts them all.
+fn conclude(console: Console, checks: &mut Checks, cells: &[Cell<'_>], all: usize) -> Result<()> {
     let failed: Vec<_> = cells.iter().filter(|cell| !cell.passed()).collect();
     for cell in &failed {
-        stage.console.verdict(false, &cell.explain());
+        console.verdict(false, &cell.explain());
     }
     checks.count(cells.len() - failed.len(), failed.len());
-    let slowest = cells
-        .iter()
-        .filter_map(|cell| cell.refused_after)
-        .max()
-        .unwrap_or_default();
-    stage.console.line(&format!(
-        "{} cells of {} in the table, {} failed; slowest refusal {:.1} ms",
+    let slowest = cells.iter().filter_map(|cell| cell.refused_after).max();
+    console.line(&format!(
+        "{} cells of {all}, {} failed; slowest refusal {:.1} ms",
         cells.len(),
-        rows.len(),
         failed.len(),
-        slowest.as_secs_f64() * 1000.0,
+        slowest.unwrap_or_default().as_secs_f64() * 1000.0,
     ));
     ensure!(
-        cells.len() == all && rows.len() == all,
-        "{} cells were run and {} are in the table, of {all}",
-        cells.len(),
-        rows.len()
+        cells.len() == all,
+        "{} cells were run, not {all}",
+        cells.len()
     );
     Ok(())
 }

@@ -1,0 +1,105 @@
+//! Agents: started in their node's namespace, ended, and what they said.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::Cluster;
+use crate::program::{Ended, Program};
+use crate::topology::world::Node;
+
+impl Cluster<'_> {
+    /// Starts the agent of a node.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn start_agent(&mut self, node: Node) -> Result<()> {
+        self.start_agent_with(node, &[])
+    }
+
+    /// The same, with more on its command line.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_agent`].
+    pub fn start_agent_with(&mut self, node: Node, more: &[&str]) -> Result<()> {
+        let (listen, state) = (self.listen(), self.state(node));
+        let args = [
+            "run",
+            "--node",
+            node.name(),
+            "--controller",
+            &listen,
+            "--insecure",
+            "--state-dir",
+            &state,
+        ];
+        let args = [&args[..], more].concat();
+        let log = self.log(node.name())?;
+        let running = self
+            .topology
+            .node(node)?
+            .inside(|| Program::Agent.start(&args, &log))?;
+        self.agents.insert(node, running);
+        Ok(())
+    }
+
+    /// Ends the agent of a node at once.
+    ///
+    /// # Errors
+    /// When it had ended by itself.
+    pub fn kill_agent(&mut self, node: Node) -> Result<()> {
+        self.agents
+            .remove(&node)
+            .with_context(|| no_agent(node))?
+            .kill()
+    }
+
+    /// Asks the agent of a node to end and waits until it has, with status 0.
+    ///
+    /// # Errors
+    /// When it does not, or had ended before.
+    pub fn stop_agent(&mut self, node: Node) -> Result<()> {
+        let mut agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
+        agent.ask_to_end()?;
+        let status = self.waits.until(
+            &format!("the agent of {} to end after SIGTERM", node.name()),
+            Duration::from_secs(5),
+            Duration::from_millis(10),
+            || agent.ended(),
+            || "it runs on".to_owned(),
+        )?;
+        if !status.success() {
+            bail!(
+                "the agent of {} ended after SIGTERM with {status}",
+                node.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// Runs `portolan-agent cleanup` on a node.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn clean_up(&self, node: Node) -> Result<Ended> {
+        let state = self.state(node);
+        let args = ["cleanup", "--state-dir", &state];
+        self.topology
+            .node(node)?
+            .inside(|| Program::Agent.try_with_input(&args, ""))
+    }
+
+    /// All that the agents of a node have printed since the beginning.
+    ///
+    /// # Errors
+    /// When its log cannot be read.
+    pub fn said(&self, node: Node) -> Result<String> {
+        let path = self.folder.path.join(format!("{}.log", node.name()));
+        let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+fn no_agent(node: Node) -> String {
+    format!("{} has no agent that runs", node.name())
+}

@@ -1,0 +1,67 @@
+//! Node ports follow the addresses of the node, and never stand on a virtual address.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::{Checks, Lab, NODE_A, WEB};
+use crate::topology::world::{Node, Resident};
+use crate::witness;
+
+/// Address and length, address in a target, and whatever `ip` has to be told.
+const NEW: [(&str, &str, &str); 2] = [
+    ("192.168.50.77/24", "192.168.50.77", ""),
+    ("fd00:50::77/64", "[fd00:50::77]", " nodad"),
+];
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    for (address, host, more) in NEW {
+        let target = format!("{host}:30090");
+        let since = Instant::now();
+        lab.ip(NODE_A, &format!("address add {address} dev eth0{more}"))?;
+        checks.check(
+            &format!("an address added to node-a serves node ports at once: {host} (S-37)"),
+            lab.soon_answers("a new address", since, Resident::Outside, &target, WEB),
+        );
+        let since = Instant::now();
+        lab.ip(NODE_A, &format!("address del {address} dev eth0"))?;
+        let result = lab.soon("an address that is gone", since, || {
+            let found = servers_at(lab, host)?;
+            Ok(found.map_or(Ok(()), Err))
+        });
+        checks.check(
+            &format!("an address that is gone has no virtual server left: {host} (S-37)"),
+            result,
+        );
+    }
+    lab.set("nodePortAddresses: [203.0.113.0/24, 192.168.50.0/24, '2001:db8:113::/64']")?;
+    checks.check(
+        "a range of node port addresses selects the node's address (S-33)",
+        lab.answers(Resident::Outside, "192.168.50.11:30090", WEB),
+    );
+    checks.check(
+        "a family in which none is selected has no node ports (S-33)",
+        lab.refuses(Resident::Outside, "[fd00:50::11]:30090"),
+    );
+    for target in ["203.0.113.50:30090", "[2001:db8:113::50]:30090"] {
+        let result = lab.refuses(Resident::Outside, target).and_then(|()| {
+            let found = servers_at(lab, target)?;
+            ensure!(found.is_none(), "there is a virtual server {found:?}");
+            Ok(())
+        });
+        checks.check(
+            &format!(
+                "a range that covers a balancer's address makes no node port there: {target} (S-36)"
+            ),
+            result,
+        );
+    }
+    lab.set("nodePortAddresses: []")
+}
+
+/// A virtual server of node-a whose place begins so.
+fn servers_at(lab: &Lab<'_>, place: &str) -> Result<Option<String>> {
+    let servers = witness::virtual_servers(lab.topology.node(Node::A)?)?;
+    let mut texts = servers.keys().map(|key| key.address.to_string());
+    Ok(texts.find(|text| text.starts_with(place)))
+}

@@ -1,0 +1,164 @@
+//! Routes of the node inside of the service range keep their way, and routes of ours that somebody
+//! takes away come back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::{Checks, Lab, NODE_A, NODE_B, POD_B3, SOON, WEB};
+use crate::topology::world::Resident;
+use crate::traffic::Protocol;
+use crate::traffic::load::{Load, Rate};
+use crate::traffic::server::Server;
+
+/// Somebody beyond the LAN whose addresses lie in the service range.
+const BEYOND: (Protocol, u16) = (Protocol::Tcp, 7777);
+const NAME: &str = "beyond";
+/// What is routed there before the agents start, and an address in it.
+const EARLY: (&str, &str) = ("10.100.0.0/16", "10.100.0.1");
+/// What is routed there while they run.
+const LATE: (&str, &str) = ("10.99.0.0/16", "10.99.0.1");
+const WHOLE: &str = "local 10.96.0.0/12 ";
+
+/// A route into the service range on node-b, and who lives there.
+pub(super) fn before_the_agents(lab: &Lab<'_>) -> Result<Server> {
+    for (_, address) in [EARLY, LATE] {
+        lab.ip(
+            Resident::Outside,
+            &format!("address add {address}/32 dev lo"),
+        )?;
+    }
+    let beyond = Server::start(lab.topology.of(Resident::Outside)?, NAME, &[BEYOND])?;
+    // Without a rule of somebody, the kernel looks into the tables local and main at once, and the
+    // longer prefix wins. With one, as many network plugins add it, all of local goes first.
+    lab.ip(NODE_B, "rule add pref 30000 lookup main")?;
+    lab.ip(NODE_B, &format!("route add {} via 192.168.50.100", EARLY.0))?;
+    Ok(beyond)
+}
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let target = |address: &str| format!("{address}:{}", BEYOND.1);
+    let (early, late) = (target(EARLY.1), target(LATE.1));
+    checks.check(
+        "a service range with a route of the node inside is routed by single addresses (S-24, S-30)",
+        single(lab),
+    );
+    checks.check(
+        "the node's own route keeps its way (S-30)",
+        lab.answers(NODE_B, &early, &[NAME])
+            .and_then(|()| lab.answers(POD_B3, &early, &[NAME])),
+    );
+    let load = load(lab)?;
+    let since = Instant::now();
+    lab.ip(NODE_B, &format!("route del {}", EARLY.0))?;
+    checks.check(
+        "once that route is gone, the range is routed as a whole (S-24)",
+        lab.soon_routes("a route that went", since, NODE_B, "-4", |routes| {
+            routes.contains(WHOLE) && routes.lines().count() < 4
+        }),
+    );
+    checks.check(
+        "an address in it that nobody was given is refused (S-30)",
+        lab.refuses(NODE_B, &early)
+            .and_then(|()| lab.refuses(NODE_B, &late)),
+    );
+    let since = Instant::now();
+    lab.ip(NODE_B, &format!("route add {} via 192.168.50.100", LATE.0))?;
+    checks.check(
+        "a route that comes while the agent runs has its way at once (S-24, S-30, S-37)",
+        lab.soon_answers("a route that came", since, NODE_B, &late, &[NAME])
+            .and_then(|()| lab.answers(POD_B3, &late, &[NAME]))
+            .and_then(|()| single(lab)),
+    );
+    let since = Instant::now();
+    lab.ip(NODE_B, &format!("route del {}", LATE.0))?;
+    checks.check(
+        "once that one is gone too, the range is routed as a whole again (S-24)",
+        lab.soon_routes("a route that went again", since, NODE_B, "-4", |routes| {
+            routes.contains(WHOLE)
+        }),
+    );
+    let tally = load.finish()?;
+    checks.check(
+        "no connection failed while ranges gave way to addresses and back (S-24)",
+        {
+            let first = tally.failures.first();
+            let right = first.is_none() && tally.made > PER_SECOND;
+            right
+                .then_some(())
+                .ok_or_else(|| anyhow::anyhow!("of {} connections: {first:?}", tally.made))
+        },
+    );
+    put_back(lab, checks)
+}
+
+/// node-b routes no range of IPv4, and each address that has a Service.
+fn single(lab: &Lab<'_>) -> Result<()> {
+    let routes = lab.routes(NODE_B, "-4")?;
+    ensure!(
+        !routes.contains(WHOLE),
+        "the whole range is routed: {routes}"
+    );
+    for address in ["10.96.2.1", "10.96.2.2", "10.96.2.3", "10.96.2.4"] {
+        let wanted = format!("local {address} ");
+        ensure!(
+            routes.contains(&wanted),
+            "{address} is not routed: {routes}"
+        );
+    }
+    lab.answers(NODE_B, "10.96.2.1:80", WEB)?;
+    lab.answers(POD_B3, "10.96.2.1:80", WEB)?;
+    lab.refuses(NODE_B, "10.96.2.1:9999")
+}
+
+const PER_SECOND: u32 = 20;
+
+fn load(lab: &Lab<'_>) -> Result<Load> {
+    let rate = Rate {
+        protocol: Protocol::Tcp,
+        targets: vec!["10.96.2.1:80".parse()?],
+        per_second: PER_SECOND,
+        // As long as the two changes may take.
+        lasts: lab.stage.waits.limit(SOON) * 3 + Duration::from_secs(2),
+        deadline: lab.stage.waits.limit(Duration::from_secs(2)),
+    };
+    Load::start(lab.topology.of(POD_B3)?, &rate, Instant::now())
+}
+
+fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    for (family, range, target) in [
+        ("-4", "10.96.0.0/12", "10.96.2.1:80"),
+        ("-6", "fd00:10:96::/112", "[fd00:10:96::201]:80"),
+    ] {
+        let wanted = format!("local {range} ");
+        let since = Instant::now();
+        lab.ip(
+            NODE_A,
+            &format!("{family} route del local {range} dev kube-ipvs0 table local"),
+        )?;
+        let back = lab.soon_routes("a deleted route", since, NODE_A, family, |routes| {
+            routes.contains(&wanted)
+        });
+        checks.check(
+            &format!("a route of ours that somebody deletes is back at once: {range} (S-24, S-26)"),
+            back.and_then(|()| lab.answers(NODE_A, target, WEB)),
+        );
+    }
+    let since = Instant::now();
+    lab.ip(NODE_A, "link del kube-ipvs0")?;
+    let back = lab
+        .soon_routes("a deleted device", since, NODE_A, "-4", |routes| {
+            routes.contains(WHOLE)
+        })
+        .and_then(|()| {
+            lab.soon_routes("and its IPv6 routes", since, NODE_A, "-6", |routes| {
+                routes.contains("local fd00:10:96::/112 ")
+            })
+        });
+    checks.check(
+        "our device that somebody deletes is back at once with its routes (S-24)",
+        back.and_then(|()| lab.answers(Resident::Outside, "203.0.113.50:80", WEB))
+            .and_then(|()| lab.answers(NODE_A, "[fd00:10:96::201]:80", WEB)),
+    );
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Questions to Services: who must answer whom.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Scene;
+use crate::topology::world::Resident;
+use crate::traffic::Protocol;
+use crate::traffic::client::{self, Outcome};
+
+/// A client and what it dials.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question {
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
+    pub(super) protocol: Protocol,
+}
+
+/// How long an answer may take; less than TCP waits before it tries again.
+const PATIENCE: Duration = Duration::from_millis(900);
+
+/// A frontend of every kind of the Service `open`, in both families and over both protocols.
+pub(super) const OPEN: [(&str, Protocol); 8] = [
+    ("10.96.1.1:80", Protocol::Tcp),
+    ("10.96.1.1:53", Protocol::Udp),
+    ("203.0.113.1:80", Protocol::Tcp),
+    ("203.0.113.1:53", Protocol::Udp),
+    ("192.168.50.11:30080", Protocol::Tcp),
+    ("[fd00:10:96::101]:80", Protocol::Tcp),
+    ("[2001:db8:113::1]:53", Protocol::Udp),
+    ("[fd00:50::11]:30080", Protocol::Tcp),
+];
+/// Who serves it.
+pub(super) const OPEN_PODS: [&str; 2] = ["pod-a1", "pod-b1"];
+
+impl Question {
+    pub(super) fn target(&self) -> Result<SocketAddr> {
+        self.to
+            .parse()
+            .with_context(|| format!("read {:?}", self.to))
+    }
+
+    /// One attempt.
+    pub(super) fn ask(&self, scene: &Scene<'_>) -> Result<Outcome> {
+        crate::stop::check()?;
+        let from = Resident::named(self.from).with_context(|| format!("find {}", self.from))?;
+        let (target, patience) = (self.target()?, scene.stage.waits.limit(PATIENCE));
+        let attempt = || Ok(client::attempt(self.protocol, target, patience));
+        Ok(scene.topology.of(from)?.inside(attempt)?.outcome)
+    }
+
+    /// Whether all of these answer, twice around, and nobody else.
+    pub(super) fn is_answered(&self, scene: &Scene<'_>, by: &[&str]) -> Result<()> {
+        let (from, to) = (self.from, self.to);
+        let mut met = BTreeSet::new();
+        for _ in 0..2 * by.len() {
+            match self.ask(scene)? {
+                Outcome::Answered { by, .. } => drop(met.insert(by)),
+                other => bail!("{from} -> {to}: {other} after answers by {met:?}"),
+            }
+        }
+        let wanted: BTreeSet<String> = by.iter().map(ToString::to_string).collect();
+        ensure!(met == wanted, "{from} -> {to}: answered by {met:?}");
+        Ok(())
+    }
+
+    /// Whether it ends otherwise than by an answer, in this way.
+    pub(super) fn ends(&self, scene: &Scene<'_>, as_wanted: &Outcome) -> Result<()> {
+        let outcome = self.ask(scene)?;
+        let (from, to) = (self.from, self.to);
+        ensure!(
+            outcome == *as_wanted,
+            "{from} -> {to}: {outcome}, not {as_wanted}"
+        );
+        Ok(())
+    }
+}
+
+/// Whether every kind of client is served by `open` on all of its frontends.
+pub(super) fn everybody_is_served(scene: &Scene<'_>) -> Result<()> {
+    for from in ["outside", "pod-a3", "node-a"] {
+        for (to, protocol) in OPEN {
+            let question = Question { from, to, protocol };
+            question.is_answered(scene, &OPEN_PODS)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Daemons on the nodes' own addresses: as endpoints of a Service, and on the number of a node port.
+
+use anyhow::{Result, anyhow, ensure};
+
+use super::Scene;
+use super::ask::{OPEN_PODS, Question};
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Family, Node, OUTSIDE, outside_address};
+use crate::traffic::Protocol;
+use crate::traffic::client::Outcome;
+use crate::traffic::server::Server;
+
+/// Every kind of frontend of the Service `host`.
+const HOST: [(&str, Protocol); 8] = [
+    ("10.96.1.20:80", Protocol::Tcp),
+    ("10.96.1.20:53", Protocol::Udp),
+    ("203.0.113.61:80", Protocol::Tcp),
+    ("192.168.50.11:30090", Protocol::Tcp),
+    ("192.168.50.12:30092", Protocol::Udp),
+    ("[fd00:10:96::120]:80", Protocol::Tcp),
+    ("[2001:db8:113::61]:53", Protocol::Udp),
+    ("[fd00:50::11]:30090", Protocol::Tcp),
+];
+
+pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    for from in [OUTSIDE, "pod-a3", "node-a", "node-b"] {
+        // A daemon that takes datagrams on all addresses answers a pod of its node from the address of
+        // the pod's gateway, and no proxy can know whom that answers.
+        let lost = |protocol| from == "pod-a3" && protocol == Protocol::Udp;
+        let mut asked = HOST.into_iter().filter(|(_, protocol)| !lost(*protocol));
+        let served = asked.try_for_each(|(to, protocol)| {
+            let question = Question { from, to, protocol };
+            question.is_answered(scene, &["daemon-of-node-a", "daemon-of-node-b"])
+        });
+        let over = if lost(Protocol::Udp) {
+            "TCP"
+        } else {
+            "TCP and UDP"
+        };
+        let what = format!("daemons of both nodes serve {from} over {over} as endpoints (S-55)");
+        checks.check(&what, served);
+    }
+    listener(scene, checks)
+}
+
+fn listener(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let ports = [(Protocol::Tcp, 30080), (Protocol::Udp, 30053)];
+    let squatter = Server::start(scene.topology.node(Node::A)?, "squatter", &ports)?;
+    let served = [
+        ("192.168.50.11:30080", Protocol::Tcp),
+        ("192.168.50.11:30053", Protocol::Udp),
+        ("[fd00:50::11]:30080", Protocol::Tcp),
+    ]
+    .into_iter()
+    .try_for_each(|(to, protocol)| {
+        [OUTSIDE, "pod-a3", "node-a"]
+            .into_iter()
+            .try_for_each(|from| Question { from, to, protocol }.is_answered(scene, &OPEN_PODS))
+    });
+    let missed = squatter.answered();
+    let alone = served.and_then(|()| {
+        ensure!(missed == 0, "the listener got {missed} of them");
+        Ok(())
+    });
+    checks.check(
+        "a node port wins over a listener on its number (S-31)",
+        alone,
+    );
+    let question = Question {
+        from: "node-a",
+        to: "127.0.0.1:30080",
+        protocol: Protocol::Tcp,
+    };
+    let kept = question.is_answered(scene, &["squatter"]);
+    checks.check("… which keeps the loopback address (S-35)", kept);
+    other_address(scene, checks)?;
+    squatter.end()
+}
+
+/// Node ports answer on the node's primary addresses here, so its other ones are nobody's business.
+fn other_address(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let node = scene.topology.node(Node::A)?;
+    let address = |act| {
+        let words = ["address", act, "192.168.50.21/24", "dev", "eth0"];
+        node.inside(|| Program::Ip.run(&words))
+    };
+    address("add")?;
+    let to = "192.168.50.21:30080";
+    let (from, protocol) = (OUTSIDE, Protocol::Tcp);
+    let outcome = Question { from, to, protocol }.ask(scene)?;
+    let wanted = Outcome::Answered {
+        by: "squatter".to_owned(),
+        seen: outside_address(Family::IPv4),
+    };
+    let right = if outcome == wanted {
+        Ok(())
+    } else {
+        Err(anyhow!("{outcome}, not {wanted}"))
+    };
+    let what =
+        "a daemon on an address without node ports has its port, and sees its clients (S-158)";
+    checks.check(what, right);
+    address("del").map(drop)
+}

@@ -1,0 +1,114 @@
+//! A node that forwards nothing by default, and a firewall manager that puts its own rules first.
+
+use anyhow::Result;
+
+use super::Scene;
+use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Family, Node, OUTSIDE, Resident};
+use crate::traffic::Protocol;
+use crate::traffic::client::Outcome;
+use crate::{waits, witness};
+
+pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    forward_drop(scene, checks)?;
+    manager(scene, checks)
+}
+
+/// The tool of each family.
+pub(super) const TOOLS: [(Family, Program); 2] = [
+    (Family::IPv4, Program::Iptables),
+    (Family::IPv6, Program::Ip6tables),
+];
+
+/// Changes rules of both families on node-a, as a person would.
+fn rules(scene: &Scene<'_>, words: &str) -> Result<()> {
+    let words: Vec<_> = ["-w"].into_iter().chain(words.split(' ')).collect();
+    scene.topology.node(Node::A)?.inside(|| {
+        for (_, tool) in TOOLS {
+            tool.run(&words)?;
+        }
+        Ok(())
+    })
+}
+
+fn forward_drop(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let straight = Question {
+        from: OUTSIDE,
+        to: "10.244.1.11:8080",
+        protocol: Protocol::Tcp,
+    };
+    scene
+        .topology
+        .of(Resident::Outside)?
+        .inside(|| Program::Ip.run(&["route", "add", "10.244.1.0/24", "via", "192.168.50.11"]))?;
+    let forwards = straight.is_answered(scene, &["pod-a1"]);
+    checks.check("node-a forwards to its pods as it is", forwards);
+    rules(scene, "-P FORWARD DROP")?;
+    let silent = straight.ends(scene, &Outcome::Silent);
+    checks.check("with FORWARD policy DROP it does not", silent);
+    let what = "with FORWARD policy DROP Services serve everybody (S-81)";
+    checks.check(what, everybody_is_served(scene));
+    rules(scene, "-P FORWARD ACCEPT")
+}
+
+/// What a manager might insert, in its order from the top.
+const INSERTED: [&str; 7] = [
+    "-N FIREWALL",
+    "-A FIREWALL -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+    "-A FIREWALL -i lo -j ACCEPT",
+    "-A FIREWALL -m conntrack --ctstate INVALID -j DROP",
+    "-I INPUT 1 -j FIREWALL",
+    "-I FORWARD 1 -j FIREWALL",
+    "-t nat -I PREROUTING 1 -p tcp --dport 2222 -j REDIRECT --to-ports 9999",
+];
+const REMOVED: [&str; 5] = [
+    "-t nat -D PREROUTING -p tcp --dport 2222 -j REDIRECT --to-ports 9999",
+    "-D FORWARD -j FIREWALL",
+    "-D INPUT -j FIREWALL",
+    "-F FIREWALL",
+    "-X FIREWALL",
+];
+
+fn manager(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    INSERTED
+        .into_iter()
+        .try_for_each(|line| rules(scene, line))?;
+    let node = scene.topology.node(Node::A)?;
+    let inserted = witness::everything(node)?;
+    let what = "below a firewall manager's rules Services serve everybody (S-165)";
+    checks.check(what, everybody_is_served(scene));
+    let what = "… unused ports are refused (S-27)";
+    checks.check(what, unused_ports_are_refused(scene));
+    let what = "… and who is not in the source ranges meets silence (S-86)";
+    checks.check(what, guarded_is_silent(scene));
+    // Three times the period after which the agent looks at the kernel by itself.
+    let period = scene.stage.waits.limit(std::time::Duration::from_secs(1));
+    waits::sleep_until(std::time::Instant::now() + 3 * period)?;
+    let what = "no rule of the manager is touched, none of ours is doubled or moved (S-165, S-168)";
+    let unchanged = witness::must_equal(&inserted, &witness::everything(node)?);
+    checks.check(what, unchanged);
+    REMOVED.into_iter().try_for_each(|line| rules(scene, line))
+}
+
+fn unused_ports_are_refused(scene: &Scene<'_>) -> Result<()> {
+    for (to, protocol) in [
+        ("203.0.113.1:81", Protocol::Tcp),
+        ("10.96.1.1:9999", Protocol::Tcp),
+        ("10.96.1.1:9999", Protocol::Udp),
+        ("[2001:db8:113::1]:81", Protocol::Tcp),
+    ] {
+        let from = OUTSIDE;
+        Question { from, to, protocol }.ends(scene, &Outcome::Refused)?;
+    }
+    Ok(())
+}
+
+fn guarded_is_silent(scene: &Scene<'_>) -> Result<()> {
+    let to = "203.0.113.41:80";
+    let protocol = Protocol::Tcp;
+    let question = |from| Question { from, to, protocol };
+    question(OUTSIDE).is_answered(scene, &OPEN_PODS[..1])?;
+    question("pod-a3").ends(scene, &Outcome::Silent)
+}

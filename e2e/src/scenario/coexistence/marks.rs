@@ -1,0 +1,165 @@
+//! A CNI that marks packets and routes by its mark: our bit comes and goes, its bit stays.
+
+use anyhow::{Context, Result, ensure};
+
+use super::Scene;
+use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Node, OUTSIDE};
+use crate::traffic::Protocol;
+use crate::traffic::client::Outcome;
+
+/// Marks whatever comes in and whatever the node sends.
+const MARKS: [&str; 2] = [
+    "-t mangle -I PREROUTING 1 -j MARK --set-xmark 0x80000/0x80000",
+    "-t mangle -I OUTPUT 1 -j MARK --set-xmark 0x80000/0x80000",
+];
+
+/// Counts packets that leave node-a, by destination and mark.
+const COUNTERS: [(Counter, &str); 4] = [
+    (
+        Counter::BackendTheirs,
+        "-d 10.244.2.11 -m mark --mark 0x80000/0x80000",
+    ),
+    (
+        Counter::BackendOurs,
+        "-d 10.244.2.11 -m mark --mark 0x4000/0x4000",
+    ),
+    (
+        Counter::OuterTheirs,
+        "-p udp --dport 8472 -m mark --mark 0x80000/0x80000",
+    ),
+    (
+        Counter::OuterOurs,
+        "-p udp --dport 8472 -m mark --mark 0x4000/0x4000",
+    ),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counter {
+    /// Packets to a backend with the CNI's mark.
+    BackendTheirs,
+    /// Packets to a backend with ours, before they are masqueraded.
+    BackendOurs,
+    /// What the overlay makes of them, with the CNI's mark.
+    OuterTheirs,
+    /// The same with ours.
+    OuterOurs,
+}
+
+/// Reachable by nobody but through the table that the mark selects.
+const FAR: &str = "198.51.100.77";
+
+pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let node = scene.topology.node(Node::A)?;
+    let rules = |line: &str, delete: bool| {
+        let line = if delete {
+            let line = line.replace("-I PREROUTING 1", "-D PREROUTING");
+            line.replace("-I OUTPUT 1", "-D OUTPUT")
+        } else {
+            line.to_owned()
+        };
+        let words: Vec<_> = ["-w"].into_iter().chain(line.split(' ')).collect();
+        node.inside(|| Program::Iptables.run(&words))
+    };
+    let counting = |act: &str| -> Result<()> {
+        for (_, matches) in COUNTERS {
+            rules(&format!("-t mangle -{act} POSTROUTING {matches}"), false)?;
+        }
+        Ok(())
+    };
+    for line in MARKS {
+        rules(line, false)?;
+    }
+    counting("A")?;
+    let what = "where a CNI marks every IPv4 packet, Services serve everybody (S-172)";
+    checks.check(what, everybody_is_served(scene));
+    let counts = counts(
+        &node.inside(|| Program::Iptables.run(&["-w", "-t", "mangle", "-nvxL", "POSTROUTING"]))?,
+    )?;
+    checks.check(
+        "its mark stays on packets to backends, beside ours, and ours is on none that an overlay \
+         makes of them (S-72, S-172)",
+        judge(&counts),
+    );
+    counting("D")?;
+    policy_routing(scene, checks)?;
+    for line in MARKS {
+        rules(line, true)?;
+    }
+    Ok(())
+}
+
+/// Packet counts of our counters, in their order.
+fn counts(listed: &str) -> Result<Vec<u64>> {
+    let rows = listed.lines().filter(|line| line.contains("mark match"));
+    let count = |row: &str| {
+        let first = row.split_whitespace().next().context("an empty row")?;
+        first.parse().with_context(|| format!("count in {row:?}"))
+    };
+    let counts = rows.map(count).collect::<Result<Vec<u64>>>()?;
+    let all = COUNTERS.len();
+    ensure!(counts.len() == all, "{all} counters, not these: {listed}");
+    Ok(counts)
+}
+
+fn judge(counts: &[u64]) -> Result<()> {
+    for ((counter, _), count) in COUNTERS.iter().zip(counts) {
+        let wants_some = *counter != Counter::OuterOurs;
+        ensure!((*count > 0) == wants_some, "{counter:?}: {count} packets");
+    }
+    Ok(())
+}
+
+fn policy_routing(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let address = format!("{FAR}/32");
+    scene
+        .topology
+        .node(Node::B)?
+        .inside(|| Program::Ip.run(&["address", "add", &address, "dev", "lo"]))?;
+    let node = scene.topology.node(Node::A)?;
+    let rule = |act| {
+        let words = [
+            "rule",
+            act,
+            "fwmark",
+            "0x80000/0x80000",
+            "lookup",
+            "100",
+            "priority",
+            "99",
+        ];
+        node.inside(|| Program::Ip.run(&words))
+    };
+    let route = [
+        "route",
+        "add",
+        &address,
+        "via",
+        "192.168.50.12",
+        "table",
+        "100",
+    ];
+    node.inside(|| Program::Ip.run(&route))?;
+    let far = Question {
+        from: "node-a",
+        to: "198.51.100.77:9999",
+        protocol: Protocol::Tcp,
+    };
+    let lost = far.ask(scene)?;
+    let lost = match lost {
+        Outcome::Answered { .. } => Err(anyhow::anyhow!("{lost} without the rule")),
+        _ => Ok(()),
+    };
+    checks.check("nobody reaches an address that only a rule leads to", lost);
+    rule("add")?;
+    let reached = far.is_answered(scene, &["daemon-of-node-b"]);
+    checks.check("an ip rule on the CNI's mark leads there (S-172)", reached);
+    let from = OUTSIDE;
+    let (to, protocol) = ("192.168.50.11:30080", Protocol::Tcp);
+    let served = Question { from, to, protocol }.is_answered(scene, &OPEN_PODS);
+    let served = served.and_then(|()| everybody_is_served(scene));
+    checks.check("… and Services serve everybody all the same", served);
+    rule("del").map(drop)
+}

@@ -1,0 +1,209 @@
+//! A link on the way that takes only small packets: its ICMP errors must find the client through
+//! every translation, or large transfers hang.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Scene;
+use super::firewall::TOOLS;
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Family, Node, OUTSIDE, Pod, Resident};
+
+/// The pod that takes in whatever it is sent.
+const SINK: Pod = Pod {
+    node: Node::B,
+    number: 1,
+};
+const PORT: u16 = 8090;
+/// Some hundred packets.
+const BYTES: usize = 300_000;
+/// Far more than the transfer takes, and less than TCP gives up after.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// An interface that makes the agent look at the node's network.
+const LOOKED_AT: &str = "looked-at";
+const LOOKED_AT_SETTING: &str = "/proc/sys/net/ipv4/conf/looked-at/arp_ignore";
+const WHOLE: &str = "local 10.96.0.0/12 dev kube-ipvs0";
+
+/// Clients, and the frontends of the Service `bulk`: masqueraded and not.
+const TRANSFERS: [(&str, &str); 6] = [
+    (OUTSIDE, "192.168.50.11:30091"),
+    (OUTSIDE, "[fd00:50::11]:30091"),
+    ("pod-a3", "10.96.1.21:8090"),
+    ("pod-a3", "[fd00:10:96::121]:8090"),
+    ("node-a", "10.96.1.21:8090"),
+    ("node-a", "[fd00:10:96::121]:8090"),
+];
+
+pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let listener = scene.topology.of(Resident::Pod(SINK))?.inside(|| {
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).context("listen for large transfers")
+    })?;
+    listener.set_nonblocking(true)?;
+    let cable = SINK.cable();
+    let link = ["link", "set", &cable, "mtu", "1300"];
+    scene
+        .topology
+        .node(Node::B)?
+        .inside(|| Program::Ip.run(&link))?;
+    for (from, to) in TRANSFERS {
+        let target: SocketAddr = to.parse().with_context(|| format!("read {to:?}"))?;
+        let family = Family::of(target.ip());
+        errors_are_dropped(scene, family, true)?;
+        let hangs = transfer(scene, &listener, from, target).and_then(|ended| match ended {
+            Ended::Stalled { .. } => Ok(()),
+            Ended::Whole => bail!("the transfer ended"),
+        });
+        let what = format!("{from} -> {to}: without the errors of the small link it hangs");
+        checks.check(&what, hangs);
+        errors_are_dropped(scene, family, false)?;
+        if is_told_late(from, family) {
+            // Only its route learns; whether this transfer ends is the kernel's business.
+            transfer(scene, &listener, from, target)?;
+        }
+        let what = format!("{from} -> {to}: with them a large transfer ends (S-85)");
+        let ended = transfer(scene, &listener, from, target).and_then(|ended| match ended {
+            Ended::Whole => Ok(()),
+            Ended::Stalled { taken } => bail!("it stalled after {taken} bytes"),
+        });
+        checks.check(&what, ended);
+    }
+    checks.check(
+        "ranges are still routed as a whole after path MTUs were learnt (S-24, S-30)",
+        ranges_are_whole(scene),
+    );
+    Ok(())
+}
+
+/// The kernel keeps a path MTU beside its routes, for one address inside the range. The agent looks at
+/// them all when an interface comes, and tells that it did by setting the interface.
+fn ranges_are_whole(scene: &Scene<'_>) -> Result<()> {
+    scene.topology.node(Node::A)?.inside(|| {
+        Program::Ip.run(&["link", "add", LOOKED_AT, "type", "bridge"])?;
+        let looked = scene.stage.waits.until(
+            "the setting of a new interface",
+            PATIENCE,
+            Duration::from_millis(5),
+            || {
+                let value = std::fs::read_to_string(LOOKED_AT_SETTING)
+                    .with_context(|| format!("read {LOOKED_AT_SETTING}"))?;
+                Ok((value.trim() == "1").then_some(()))
+            },
+            || format!("{LOOKED_AT_SETTING} is not 1"),
+        );
+        let routes = Program::Ip.run(&["-4", "route", "show", "table", "local"]);
+        Program::Ip.run(&["link", "del", LOOKED_AT])?;
+        looked?;
+        let routes = routes?;
+        ensure!(routes.contains(WHOLE), "{WHOLE} is not among\n{routes}");
+        Ok(())
+    })
+}
+
+/// Whether the first connection may hang. The kernel tells the route, but over IPv4 not a socket that
+/// has this route already, where it is one to the node itself over another device than `lo`: the next
+/// connection is the first to know. It is the same with addresses bound to a dummy device.
+fn is_told_late(from: &str, family: Family) -> bool {
+    from == Node::A.name() && family == Family::IPv4
+}
+
+/// Whether node-a is deaf to the errors.
+fn errors_are_dropped(scene: &Scene<'_>, family: Family, yes: bool) -> Result<()> {
+    let matches = match family {
+        Family::IPv4 => "-p icmp --icmp-type fragmentation-needed",
+        Family::IPv6 => "-p icmpv6 --icmpv6-type packet-too-big",
+    };
+    let act = if yes { "-I" } else { "-D" };
+    let line = format!("-w -t raw {act} PREROUTING {matches} -j DROP");
+    let words: Vec<_> = line.split(' ').collect();
+    let tools = TOOLS.into_iter().filter(|tool| tool.0 == family);
+    scene.topology.node(Node::A)?.inside(|| {
+        for (_, tool) in tools {
+            tool.run(&words)?;
+        }
+        Ok(())
+    })
+}
+
+/// How a transfer ended that began.
+enum Ended {
+    /// All bytes came.
+    Whole,
+    /// So many came, and then none for long.
+    Stalled { taken: usize },
+}
+
+/// Sends all bytes, and is told how many came.
+fn transfer(
+    scene: &Scene<'_>,
+    listener: &TcpListener,
+    from: &str,
+    target: SocketAddr,
+) -> Result<Ended> {
+    let client = Resident::named(from).with_context(|| format!("find {from}"))?;
+    let patience = scene.stage.waits.limit(PATIENCE);
+    std::thread::scope(|scope| {
+        let sink = scope.spawn(|| take_in(listener, patience));
+        let sent = scene
+            .topology
+            .of(client)?
+            .inside(|| send(target, patience).with_context(|| format!("send to {target}")));
+        let Ok(taken) = sink.join() else {
+            bail!("the thread that takes bytes in panicked");
+        };
+        let ended = taken?;
+        if let Ended::Whole = ended {
+            // Whoever waited for the rest of a stalled one ends by an error, as it should.
+            sent?;
+        }
+        Ok(ended)
+    })
+}
+
+fn send(target: SocketAddr, patience: Duration) -> Result<()> {
+    let mut stream = TcpStream::connect_timeout(&target, patience)?;
+    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(&vec![0x2a; BYTES])?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut told = String::new();
+    stream.read_to_string(&mut told)?;
+    ensure!(told == BYTES.to_string(), "the other side got {told:?}");
+    Ok(())
+}
+
+/// Takes one connection to its end.
+fn take_in(listener: &TcpListener, patience: Duration) -> Result<Ended> {
+    let start = Instant::now();
+    let mut stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                ensure!(start.elapsed() < patience, "nobody connected");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error).context("accept a large transfer"),
+        }
+    };
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(patience))?;
+    let mut buffer = vec![0; 65_536];
+    let mut count = 0;
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return Ok(Ended::Stalled { taken: count });
+            }
+            Err(error) => return Err(error).context("read a large transfer"),
+        }
+    }
+    stream.write_all(count.to_string().as_bytes())?;
+    ensure!(count == BYTES, "{count} bytes came of {BYTES}");
+    Ok(Ended::Whole)
+}

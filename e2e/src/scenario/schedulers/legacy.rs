@@ -1,0 +1,163 @@
+//! A node whose rules are in the kernel's older tables: the same traffic, and a cleanup that leaves
+//! nothing in either variant.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Result, ensure};
+
+use super::change::refused;
+use super::{Checks, Scene, Service};
+use crate::program::Program;
+use crate::topology::Topology;
+use crate::topology::world::{Family, Node, Pod, Resident};
+use crate::witness;
+
+const NODE: Node = Node::B;
+/// The node port of the Service `steady`.
+const NODE_PORT: u16 = 30091;
+
+/// All that an agent could write on a node, in both variants of iptables.
+pub(super) fn everything(
+    topology: &Topology,
+    node: Node,
+) -> Result<BTreeMap<&'static str, String>> {
+    let namespace = topology.node(node)?;
+    let mut all = witness::everything(namespace)?;
+    let older = |program: Program| namespace.inside(|| program.run(&[]));
+    all.insert(
+        "older IPv4 rules",
+        rules(&older(Program::IptablesLegacySave)?),
+    );
+    all.insert(
+        "older IPv6 rules",
+        rules(&older(Program::Ip6tablesLegacySave)?),
+    );
+    Ok(all)
+}
+
+/// Rules and chains of ours or others; built-in chains appear once somebody used their table.
+fn rules(saved: &str) -> String {
+    let ours =
+        |line: &&str| line.starts_with("-A") || line.starts_with(':') && !line.contains(" ACCEPT ");
+    saved.lines().filter(ours).collect::<Vec<_>>().join("\n")
+}
+
+pub(super) fn run(
+    scene: &mut Scene<'_>,
+    checks: &mut Checks,
+    before: &BTreeMap<&'static str, String>,
+) -> Result<()> {
+    scene.stage.console.heading("older iptables");
+    let batches = scene.cluster.applied(NODE)?.len();
+    scene.cluster.stop_agent(NODE)?;
+    scene
+        .cluster
+        .start_agent_with(NODE, &["--iptables", "legacy"])?;
+    scene.cluster.wait_applied(NODE, batches)?;
+    let now = everything(scene.topology, NODE)?;
+    checks.check(
+        "rules move to the older tables, and none of ours stay in the newer (S-170)",
+        {
+            let has = |what: &str| now.get(what).is_some_and(|text| text.contains("PORTOLAN-"));
+            let found = [
+                "older IPv4 rules",
+                "older IPv6 rules",
+                "IPv4 rules",
+                "IPv6 rules",
+            ]
+            .map(has);
+            if found == [true, true, false, false] {
+                Ok(())
+            } else {
+                Err(anyhow::anyhow!(
+                    "older IPv4, older IPv6, IPv4, IPv6: {found:?}"
+                ))
+            }
+        },
+    );
+    for family in Family::ALL {
+        for (what, from, to) in dialled(family) {
+            let what = format!("older iptables, {family}: {what} (S-170)");
+            checks.check(&what, scene.ask(from, to, 4).map(drop));
+        }
+        for (what, from, to) in unused(family) {
+            let what = format!("older iptables, {family}: {what} (S-27, S-170)");
+            checks.check(&what, refused(scene, from, to));
+        }
+    }
+    scene.cluster.stop_agent(NODE)?;
+    let ended = scene.cluster.clean_up(NODE)?;
+    checks.check(
+        "cleanup leaves nothing in either variant of iptables (S-170, S-196)",
+        {
+            let clean = || {
+                ensure!(
+                    ended.status.success(),
+                    "it ended with {}: {}",
+                    ended.status,
+                    ended.errors.trim()
+                );
+                witness::must_equal(before, &everything(scene.topology, NODE)?)
+            };
+            clean()
+        },
+    );
+    Ok(())
+}
+
+fn balancer(family: Family) -> IpAddr {
+    match family {
+        Family::IPv4 => [203, 0, 113, 62].into(),
+        Family::IPv6 => [0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 0x62].into(),
+    }
+}
+
+type Dialled = (&'static str, Resident, SocketAddr);
+
+fn dialled(family: Family) -> [Dialled; 7] {
+    let pod = Resident::Pod(Pod {
+        node: NODE,
+        number: 3,
+    });
+    let own = Resident::Node(NODE);
+    let cluster = Service::Steady.at(family, 80);
+    let port = SocketAddr::new(NODE.address(family), NODE_PORT);
+    let balancer = SocketAddr::new(balancer(family), 80);
+    [
+        ("a pod reaches a cluster IP", pod, cluster),
+        ("the node reaches a cluster IP", own, cluster),
+        ("a pod reaches a node port", pod, port),
+        ("an outsider reaches a node port", Resident::Outside, port),
+        (
+            "the other node reaches a node port",
+            Resident::Node(Node::A),
+            port,
+        ),
+        ("a pod reaches a balancer's address", pod, balancer),
+        ("the node reaches a balancer's address", own, balancer),
+    ]
+}
+
+fn unused(family: Family) -> [Dialled; 2] {
+    let pod = Resident::Pod(Pod {
+        node: NODE,
+        number: 3,
+    });
+    let (cluster, balancer) = (
+        Service::Steady.at(family, 81),
+        SocketAddr::new(balancer(family), 81),
+    );
+    [
+        (
+            "a port of no Service is refused on a cluster IP",
+            pod,
+            cluster,
+        ),
+        (
+            "a port of no Service is refused on a balancer's address",
+            pod,
+            balancer,
+        ),
+    ]
+}

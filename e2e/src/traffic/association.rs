@@ -1,0 +1,108 @@
+//! SCTP associations of one stream (one-to-one style): made here, then carried by the sockets of
+//! the standard library, which only read, write and accept.
+//!
+//! Every socket has one address: an association that lists several would be open beside the
+//! address that a Service translates, and multi-homed ones are nobody's promise (S-110).
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect,
+    listen, setsockopt, socket, sockopt,
+};
+
+/// How often a socket is asked whether it was refused. An ICMP error wakes nobody who waits.
+const LOOK: u8 = 2;
+/// Ports of clients, one after the other: chosen at random, one that was used a moment ago for
+/// another address of the same Service comes back too soon. Its endpoint and connection tracking
+/// know both by the same two addresses and ports, and the new one is lost.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+static USED: AtomicU16 = AtomicU16::new(0);
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Opens an association, from the address that the routes choose.
+///
+/// # Errors
+/// Refused by an ABORT or by ICMP, or nothing came until the deadline.
+pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStream> {
+    let start = Instant::now();
+    let fd = new_socket(target.ip(), SockFlag::SOCK_NONBLOCK)?;
+    let number = USED.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
+    let own = SocketAddr::new(own_address(target)?, PORTS.start + number);
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(own))?;
+    match connect(fd.as_raw_fd(), &SockaddrStorage::from(target)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let stream = TcpStream::from(fd);
+    loop {
+        // What ICMP says does not end an attempt of SCTP, but the socket knows it.
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        let mut polled = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut polled, LOOK) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let events = polled[0].revents().unwrap_or(PollFlags::empty());
+        if events.contains(PollFlags::POLLOUT) {
+            stream.set_nonblocking(false)?;
+            return Ok(stream);
+        }
+        if start.elapsed() >= deadline {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// Listens on a port, a socket for each family.
+///
+/// # Errors
+/// When the port is taken, or this kernel has no SCTP (module `sctp`).
+pub(super) fn listeners(port: u16) -> io::Result<[TcpListener; 2]> {
+    let on = |address: IpAddr| -> io::Result<TcpListener> {
+        let fd = new_socket(address, SockFlag::empty())?;
+        if address.is_ipv6() {
+            setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+        }
+        let address = SocketAddr::new(address, port);
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
+        listen(&fd, Backlog::new(BACKLOG)?)?;
+        Ok(TcpListener::from(fd))
+    };
+    Ok([
+        on(Ipv4Addr::UNSPECIFIED.into())?,
+        on(Ipv6Addr::UNSPECIFIED.into())?,
+    ])
+}
+
+fn new_socket(of: IpAddr, flags: SockFlag) -> io::Result<OwnedFd> {
+    let family = if of.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let flags = flags | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(family, SockType::Stream, flags, SockProtocol::Sctp)?)
+}
+
+/// The address that packets to this target carry.
+fn own_address(target: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = if target.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let probe = UdpSocket::bind((any, 0))?;
+    // Sends nothing.
+    probe.connect(target)?;
+    Ok(probe.local_addr()?.ip())
+}
