@@ -81,7 +81,7 @@ impl Engine {
     fn plan(&mut self, events: Vec<Event>, changed: &str, start: Instant) {
         let update = self.known.write().planner.apply(events);
         self.report(&update);
-        if update.is_empty() && self.published {
+        if update.is_empty() && update.residents.is_empty() && self.published {
             return;
         }
         let (services, nodes) = (update.services.len(), update.nodes.len());

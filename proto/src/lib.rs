@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 mod decode;
+pub mod draining;
 mod encode;
 pub mod item;
 mod settings;

@@ -1,6 +1,7 @@
 //! Keeps the plans of all Services and nodes true to the events.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use portolan_plan::{Entry, EntryKey, NodeEntry, ServiceId};
@@ -18,12 +19,15 @@ pub struct Update {
     pub services: BTreeMap<ServiceId, Option<Arc<PlannedService>>>,
     /// Nodes, by name.
     pub nodes: BTreeMap<Arc<str>, Option<Arc<NodeEntry>>>,
+    /// Addresses that may have got their first endpoint or lost their last one, and whether they have
+    /// one now. No plan says this; agents ask for it when they drain.
+    pub residents: BTreeMap<IpAddr, bool>,
     /// How many Services were planned to find this out: what the update cost.
     pub planned: usize,
 }
 
 impl Update {
-    /// Whether nothing differs.
+    /// Whether no plan differs.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty() && self.nodes.is_empty()
     }
@@ -63,6 +67,10 @@ impl Planner {
             planned: touched.services.len(),
             ..Update::default()
         };
+        for address in touched.addresses {
+            let resident = self.model.is_resident(address);
+            update.residents.insert(address, resident);
+        }
         let settings = self.model.settings();
         for id in touched.services {
             let planned = plan_service(&self.model, &settings, &id);

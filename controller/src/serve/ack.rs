@@ -8,6 +8,7 @@ use portolan_proto::wire::agent_message::Message as Answer;
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
+use super::draining::Draining;
 use super::session::End;
 use crate::board::{Acked, Board, REMEMBERED};
 use crate::store::Batch;
@@ -32,22 +33,26 @@ impl Sent {
 }
 
 /// Waits for the answer to a batch and puts it on the board; false when the agent needs the whole
-/// plan.
+/// plan. What the agent tells of its node meanwhile is taken in.
 pub(super) async fn wait(
     answers: &mut Streaming<wire::AgentMessage>,
     hello: &wire::Hello,
     sent: &Sent,
     board: &Board,
+    draining: &mut Draining,
 ) -> Result<bool, End> {
     let number = sent.number;
-    let Some(message) = answers.message().await? else {
-        return Err(End::Gone);
-    };
-    let ack = match message.message {
-        Some(Answer::Ack(ack)) if ack.batch == number => ack,
-        _ => {
-            let wrong = format!("an answer to batch {number} was expected");
-            return Err(End::Refused(Status::invalid_argument(wrong)));
+    let ack = loop {
+        let Some(message) = answers.message().await? else {
+            return Err(End::Gone);
+        };
+        match message.message {
+            Some(Answer::Ack(ack)) if ack.batch == number => break ack,
+            Some(Answer::Status(status)) => draining.take(&status).map_err(End::Refused)?,
+            _ => {
+                let wrong = format!("an answer to batch {number} was expected");
+                return Err(End::Refused(Status::invalid_argument(wrong)));
+            }
         }
     };
     report(&hello.node, &ack);

@@ -3,6 +3,7 @@
 //! Touches: the network. One task for each stream; a slow agent holds back only its own.
 
 mod ack;
+mod draining;
 mod listen;
 mod session;
 

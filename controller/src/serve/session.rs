@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use super::Plans;
 use super::ack::{self, Sent};
+use super::draining::Draining;
 use crate::board::Board;
 use crate::store::{Batch, Position};
 
@@ -136,6 +137,7 @@ async fn follow(
     let mut position: Option<Position> = None;
     let mut number = 0;
     let mut said_unknown = false;
+    let mut draining = Draining::default();
     loop {
         // Changes after this line wake the loop again.
         changes.mark_unchanged();
@@ -149,7 +151,7 @@ async fn follow(
                 number += 1;
                 let sent = Sent::now(number, &batch);
                 send(queue, number, batch).await?;
-                let done = ack::wait(answers, hello, &sent, &plans.board).await?;
+                let done = ack::wait(answers, hello, &sent, &plans.board, &mut draining).await?;
                 position = done.then_some(next);
                 if position.is_none() {
                     // A refused batch is followed by the whole plan at once.
@@ -166,10 +168,16 @@ async fn follow(
                 );
             }
         }
+        if let Some(gone) = draining.news(store) {
+            put(queue, Message::Gone(gone)).await?;
+        }
         tokio::select! {
             changed = changes.changed() => changed.map_err(|_| End::Gone)?,
-            // Nothing is expected now: an answer would be one too many, an end is an end.
+            // No answer is expected now: one would be one too many, an end is an end.
             message = answers.message() => match message? {
+                Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
+                    draining.take(&status).map_err(End::Refused)?;
+                }
                 Some(_) => {
                     let wrong = "an answer came without a batch to answer";
                     return Err(End::Refused(Status::invalid_argument(wrong)));

@@ -7,7 +7,8 @@
 mod encoded;
 mod history;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -31,6 +32,8 @@ struct Plans {
     version: u64,
     services: BTreeMap<ServiceId, Arc<EncodedService>>,
     nodes: BTreeMap<Arc<str>, Arc<EncodedNode>>,
+    /// Addresses that have an endpoint, in whatever state.
+    residents: BTreeSet<IpAddr>,
     history: History,
 }
 
@@ -105,8 +108,25 @@ impl Store {
                 }
             }
         }
+        for (address, resident) in update.residents {
+            if resident {
+                plans.residents.insert(address);
+            } else {
+                plans.residents.remove(&address);
+            }
+        }
         drop(plans);
         self.version.send_replace(version);
+    }
+
+    /// Those of the addresses that no endpoint of the cluster has any more. None before a first plan
+    /// was published: nothing is known then.
+    pub fn without_endpoint(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        if plans.version == 0 {
+            return BTreeSet::new();
+        }
+        addresses.difference(&plans.residents).copied().collect()
     }
 
     /// Tells of every change. The first value seen is 0 while nothing was published.

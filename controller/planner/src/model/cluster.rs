@@ -12,6 +12,7 @@ use super::claims::{Claim, claims_of};
 use super::kept::{Changed, Kept};
 use super::names::Names;
 use super::owners::Owners;
+use super::residents::Residents;
 use super::{EndpointSlice, Event, Node, ProxyConfig, Service, ServiceCidr, SliceId};
 use crate::reverse::Reverse;
 
@@ -31,6 +32,8 @@ pub struct ClusterModel {
     owners: Owners,
     /// What endpoints call nodes and zones.
     names: Names,
+    /// Where endpoints stand.
+    residents: Residents,
 }
 
 /// What has to be planned again.
@@ -47,10 +50,12 @@ pub struct Touched {
     /// Nodes whose zone is another one than before, or that came or went with one. What they use
     /// of Services with hints may depend on it (S-62).
     pub rezoned: BTreeSet<Arc<str>>,
+    /// Addresses that may have got their first endpoint, or lost their last one.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Touched {
-    /// Whether there is nothing to do.
+    /// Whether there is nothing to plan.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty() && !self.all_services && self.nodes.is_empty() && !self.all_nodes
     }
@@ -60,6 +65,7 @@ impl Touched {
         self.services.extend(other.services);
         self.nodes.extend(other.nodes);
         self.rezoned.extend(other.rezoned);
+        self.addresses.extend(other.addresses);
         self.all_services |= other.all_services;
         self.all_nodes |= other.all_nodes;
     }
@@ -142,12 +148,23 @@ impl ClusterModel {
             let names = changed.both().map(|node| node.name.clone());
             touched.rezoned.extend(names);
         }
+        if changed.before.is_none() || changed.after.is_none() {
+            self.touch_residents(changed, touched);
+        }
         for address in changed.differing(|node| &node.addresses) {
             self.touch_claims(address..=address, touched);
         }
         for range in changed.differing(|node| &node.pod_cidrs) {
             self.touch_claims(range.network()..=range.broadcast(), touched);
         }
+    }
+
+    /// A node came or went, and with it what is said to run there. Seldom, so it may look everywhere.
+    fn touch_residents(&self, changed: &Changed<Node>, touched: &mut Touched) {
+        let names: BTreeSet<_> = changed.both().map(|node| &node.name).collect();
+        let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
+        let there = endpoints.filter(|e| e.node.as_ref().is_some_and(|node| names.contains(node)));
+        touched.addresses.extend(there.map(|e| e.address));
     }
 
     /// An address came to somebody, or is free again.
@@ -174,6 +191,7 @@ impl ClusterModel {
             self.slices_of.insert(service.clone(), slice.clone());
             touched.services.insert(service);
         }
+        touched.addresses.extend(self.residents.follow(changed));
         let api_server = ServiceId::api_server();
         for slice in changed.both() {
             if slice.service_id().as_ref() == Some(&api_server) {
@@ -234,6 +252,16 @@ impl ClusterModel {
     /// The range of pods that holds the address, and the node that has it.
     pub fn pod_range(&self, address: IpAddr) -> Option<(IpNet, &Arc<str>)> {
         self.owners.pod_range(address)
+    }
+
+    /// Whether some endpoint has this address, ready or not, and the node that it is said to run on
+    /// is there. What has none is gone: nobody will answer there any more.
+    pub fn is_resident(&self, address: IpAddr) -> bool {
+        let slices = self.residents.slices_at(address);
+        let slices = slices.filter_map(|id| self.slices.get(id));
+        let mut endpoints = slices.flat_map(|slice| &slice.endpoints);
+        let is_there = |node: &Arc<str>| self.nodes.get(node).is_some();
+        endpoints.any(|e| e.address == address && e.node.as_ref().is_none_or(is_there))
     }
 
     /// Whether an API server listens there, as the slices of its Service say.

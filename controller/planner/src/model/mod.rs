@@ -9,6 +9,7 @@ mod kept;
 mod names;
 mod node;
 mod owners;
+mod residents;
 mod service;
 mod settings;
 

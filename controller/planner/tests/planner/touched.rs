@@ -4,6 +4,8 @@
 
 use crate::build::Cluster;
 use portolan_planner::Planner;
+use portolan_planner::model::{Event, ObjectChange, SliceId};
+use std::net::IpAddr;
 
 /// `after` holds all objects of `before`, changed or not, and perhaps more.
 fn follows(before: &str, after: &str) {
@@ -85,4 +87,44 @@ fn ranges_of_all_pods_in_the_settings_decide_about_addresses_that_are_there_alre
     let pods = format!("settings: {{cluster_cidrs: [203.0.113.0/24]}}\n{service}");
     follows(service, &pods);
     follows(&pods, service);
+}
+
+/// S-115: whoever drains asks for this; no plan says it.
+#[test]
+fn an_address_has_an_endpoint_as_long_as_some_slice_and_its_node_are_there() {
+    let at = IpAddr::from([10, 244, 1, 5]);
+    let slice = |name: &str| {
+        let text = format!(
+            "slices: [{{id: shop/{name}, service: web, ports: [8080/TCP], endpoints: [{{address: {at}, node: a, ready: false, serving: false}}]}}]"
+        );
+        let cluster: Cluster = serde_saphyr::from_str(&text).expect("a cluster");
+        cluster.events()
+    };
+    let gone = |name: &str| {
+        let id = SliceId {
+            namespace: "shop".into(),
+            name: name.into(),
+        };
+        vec![Event::EndpointSlice(ObjectChange::Remove(id))]
+    };
+    let node = |text: &str| {
+        let cluster: Cluster = serde_saphyr::from_str(text).expect("a cluster");
+        cluster.events()
+    };
+    let mut planner = Planner::default();
+    let mut resident = |events| planner.apply(events).residents.get(&at).copied();
+    assert_eq!(
+        resident(slice("web-x")),
+        Some(false),
+        "its node is not there"
+    );
+    assert_eq!(resident(node("nodes: [{name: a}]")), Some(true));
+    assert_eq!(resident(node("nodes: [{name: b}]")), None);
+    assert_eq!(resident(slice("web-y")), Some(true));
+    assert_eq!(resident(gone("web-x")), Some(true));
+    assert_eq!(resident(slice("web-y")), None, "nothing happened");
+    let removed = Event::Node(ObjectChange::Remove("a".into()));
+    assert_eq!(resident(vec![removed]), Some(false));
+    assert_eq!(resident(node("nodes: [{name: a}]")), Some(true));
+    assert_eq!(resident(gone("web-y")), Some(false));
 }

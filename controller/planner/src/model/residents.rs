@@ -1,0 +1,42 @@
+//! Which addresses have an endpoint somewhere in the cluster, whatever its state.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::kept::Changed;
+use super::{EndpointSlice, SliceId};
+use crate::reverse::Reverse;
+
+/// In which slices an address stands; nearly always one.
+#[derive(Debug, Default)]
+pub(super) struct Residents(Reverse<IpAddr, SliceId>);
+
+impl Residents {
+    /// Takes in a change of a slice, and tells which addresses it may have brought or taken away:
+    /// those that stand in one of its forms only, or there with another node.
+    pub(super) fn follow(&mut self, changed: &Changed<EndpointSlice>) -> BTreeSet<IpAddr> {
+        for slice in changed.before.iter() {
+            for endpoint in &slice.endpoints {
+                self.0.remove(&endpoint.address, &slice.id);
+            }
+        }
+        for slice in changed.after.iter() {
+            for endpoint in &slice.endpoints {
+                self.0.insert(endpoint.address, slice.id.clone());
+            }
+        }
+        let places = |slice: Option<&EndpointSlice>| -> BTreeSet<_> {
+            let endpoints = slice.into_iter().flat_map(|slice| &slice.endpoints);
+            endpoints.map(|e| (e.address, e.node.clone())).collect()
+        };
+        let before = places(changed.before.as_deref());
+        let after = places(changed.after.as_deref());
+        let differing = before.symmetric_difference(&after);
+        differing.map(|(address, _)| *address).collect()
+    }
+
+    /// The slices in which an address stands.
+    pub(super) fn slices_at(&self, address: IpAddr) -> impl Iterator<Item = &SliceId> {
+        self.0.get(&address)
+    }
+}
