@@ -4,9 +4,12 @@
 //! operation that succeeded; after a failure, and once in every sync period, it looks again. When
 //! the node's network changed it looks at links, addresses and routes at once, and at nothing else.
 
+mod drain;
 mod look;
 mod schedule;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +18,7 @@ use portolan_reconcile::{Desired, HostNetwork, Network, Observed, Owned, diff, p
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
+use self::drain::Drains;
 use self::look::Ground;
 use self::schedule::{Pass, Schedule};
 use crate::kernel::{Kernel, KernelError};
@@ -56,16 +60,19 @@ pub struct Programmer<K> {
     last_network: Option<Network>,
     /// The device that both tell of.
     device: Option<Arc<str>>,
+    drains: Drains,
     applied: watch::Sender<Applied>,
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// A programmer that tells what it did through `applied`.
+    /// A programmer that tells what it did through `applied`, and through `draining` the addresses
+    /// of backends that drain.
     pub fn new(
         kernel: K,
         slot: Arc<PlanSlot>,
         record: Record,
         applied: watch::Sender<Applied>,
+        draining: watch::Sender<BTreeSet<IpAddr>>,
     ) -> Self {
         let owned = record.read().unwrap_or_else(|problem| {
             warn!(%problem, "going on without the record: service ranges decide what is ours");
@@ -84,6 +91,7 @@ impl<K: Kernel> Programmer<K> {
             shadow: None,
             last_network: None,
             device: None,
+            drains: Drains::new(draining),
             applied,
         }
     }
@@ -95,19 +103,25 @@ impl<K: Kernel> Programmer<K> {
         let mut unfinished = false;
         loop {
             // A newer plan goes first, what was put off next, and nothing waits.
+            let now = Instant::now();
             let wait = if unfinished {
                 Duration::ZERO
             } else {
-                schedule.left(Instant::now())
+                schedule.left(now).min(self.drains.left(now))
             };
             let woken = self.slot.wait(wait);
             if woken == Woken::Stopped {
                 return;
             }
+            self.look_at_drains();
             // Changes that come one after the other must not put off looking at the kernel.
             let late = schedule.is_due(Instant::now());
             if late {
                 self.forget();
+            }
+            // It was only time to count connections.
+            if woken == Woken::TimedOut && !late && !unfinished && self.shadow.is_some() {
+                continue;
             }
             // A look that finds everything as it was known costs no pass.
             if woken == Woken::Disturbed && !late && !self.network_changed() {
@@ -217,6 +231,7 @@ impl<K: Kernel> Programmer<K> {
                 }
             }
         }
+        let sound = self.begin_drains(&mut shadow, desired, &owned);
         let kept = |server: &_| {
             desired.virtual_servers.contains_key(server)
                 || shadow.virtual_servers.contains_key(server)
@@ -225,6 +240,9 @@ impl<K: Kernel> Programmer<K> {
         self.put_on_record(&owned, outcome);
         self.owned = Some(owned);
         self.shadow = Some(shadow);
+        if !sound {
+            self.forget();
+        }
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from

@@ -2,6 +2,8 @@
 //! The latest plan wins: a slow kernel never makes plans queue up. The bell also rings when the
 //! node's network changed.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ struct State {
     generation: u64,
     taken: u64,
     disturbed: bool,
+    gone: BTreeSet<IpAddr>,
     stopped: bool,
 }
 
@@ -81,6 +84,16 @@ impl PlanSlot {
     /// look: what happens meanwhile counts again.
     pub fn take_disturbance(&self) -> bool {
         std::mem::take(&mut self.lock().disturbed)
+    }
+
+    /// Says which of the addresses that drain here have no endpoint any more; all of them.
+    pub fn set_gone(&self, addresses: BTreeSet<IpAddr>) {
+        self.lock().gone = addresses;
+    }
+
+    /// The addresses that have no endpoint any more, as far as they are known to drain here.
+    pub fn gone(&self) -> BTreeSet<IpAddr> {
+        self.lock().gone.clone()
     }
 
     /// Waits for a plan that was not taken yet, or a change of the network, at most this long.

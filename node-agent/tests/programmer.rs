@@ -8,6 +8,7 @@
     reason = "a test"
 )]
 
+#[allow(dead_code, reason = "other tests need more of it")]
 mod running;
 
 use std::cell::Cell;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use portolan_plan::{
@@ -10,6 +11,7 @@ use portolan_plan::{
     ServiceId, Settings,
 };
 
+use crate::drain::{self, DrainDeadlines};
 use crate::entries::Entries;
 use crate::host::HostNetwork;
 use crate::route::{self, LocalRoute};
@@ -28,6 +30,11 @@ pub struct Desired {
     pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
     /// Virtual servers that are written first.
     pub boot_critical: BTreeSet<VirtualServerKey>,
+    /// Virtual servers of Services that have no endpoint now. They take no new connections; one that
+    /// is in the kernel stays until the connections ended that it has.
+    pub resting: BTreeSet<VirtualServerKey>,
+    /// How long real servers may keep connections after their endpoints left the cluster.
+    pub deadlines: DrainDeadlines,
     /// Every one of our sets.
     pub sets: BTreeMap<SetId, DesiredSet>,
     /// Local routes.
@@ -136,6 +143,11 @@ impl<'a> Builder<'a> {
             device: settings.device.clone(),
             virtual_servers: BTreeMap::new(),
             boot_critical: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            deadlines: DrainDeadlines {
+                default: settings.drain.deadline.as_duration(),
+                of: BTreeMap::new(),
+            },
             sets: BTreeMap::new(),
             routes: BTreeSet::new(),
             rules: Vec::new(),
@@ -217,6 +229,9 @@ impl<'a> Builder<'a> {
                 )
             })
             .collect();
+        if drain::drains(place.key.protocol) {
+            self.drain(place, real_servers.is_empty());
+        }
         if real_servers.is_empty() {
             return;
         }
@@ -235,6 +250,16 @@ impl<'a> Builder<'a> {
         }
         if list.choice(family).outsiders == Outsiders::Drop {
             self.sets.frontend(SetRole::NoLocal, place.key);
+        }
+    }
+
+    fn drain(&mut self, place: Place<'_>, rests: bool) {
+        if let Some(seconds) = place.head.drain_seconds {
+            let deadline = Duration::from_secs(seconds.into());
+            self.desired.deadlines.of.insert(place.key, deadline);
+        }
+        if rests {
+            self.desired.resting.insert(place.key);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     Desired, DesiredSet, Observed, ObservedSet, Op, Owned, RealServerKey, SetId, SetRole,
     VirtualServer, VirtualServerKey,
 };
-use crate::{reschedule, sysctls};
+use crate::{drain, reschedule, sysctls};
 
 /// A step of a batch. Operations of one phase do not depend on each other's order but for real
 /// servers, which follow their virtual server, and for scheduler changes.
@@ -46,6 +46,8 @@ pub enum Phase {
     Unrefuse,
     /// Entries of `FRONTEND` that go.
     Unanswer,
+    /// Real servers that take no new connections any more.
+    Drain,
     /// Real and virtual servers that go.
     RemoveServers,
     /// Entries that masquerade, and that keep clients out, that go.
@@ -222,11 +224,45 @@ fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Ow
         real_servers(batch, phase, &desired.node, *server, wanted, found);
     }
     reschedule::schedulers(batch, observed, desired, changes);
-    for server in observed.virtual_servers.keys() {
-        if !desired.virtual_servers.contains_key(server) && owned.contains(server) {
+    for (server, held) in &observed.virtual_servers {
+        if desired.virtual_servers.contains_key(server) || !owned.contains(server) {
+            continue;
+        }
+        // Without its Service it goes at once, with all connections (S-120).
+        if desired.resting.contains(server) && !held.real_servers.is_empty() {
+            unwanted(batch, *server, held.real_servers.iter());
+        } else {
             batch.push(
                 Phase::RemoveServers,
                 Op::DeleteVirtualServer { server: *server },
+            );
+        }
+    }
+}
+
+/// Takes real servers away, or lets them drain. Those that drain already are left alone: they go when
+/// they have no connections, which is not known here.
+fn unwanted<'a>(
+    batch: &mut Batch,
+    server: VirtualServerKey,
+    backends: impl Iterator<Item = (&'a RealServerKey, &'a u32)>,
+) {
+    for (backend, weight) in backends {
+        let backend = *backend;
+        if !drain::drains(server.protocol) {
+            batch.push(
+                Phase::RemoveServers,
+                Op::DeleteRealServer { server, backend },
+            );
+        } else if *weight != 0 {
+            let weight = 0;
+            batch.push(
+                Phase::Drain,
+                Op::EditRealServer {
+                    server,
+                    backend,
+                    weight,
+                },
             );
         }
     }
@@ -271,18 +307,8 @@ fn real_servers(
             },
         );
     }
-    for backend in found
-        .keys()
-        .filter(|backend| !wanted.real_servers.contains_key(backend))
-    {
-        batch.push(
-            Phase::RemoveServers,
-            Op::DeleteRealServer {
-                server,
-                backend: *backend,
-            },
-        );
-    }
+    let gone = |(backend, _): &(&RealServerKey, &u32)| !wanted.real_servers.contains_key(backend);
+    unwanted(batch, server, found.iter().filter(gone));
 }
 
 fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use portolan_plan::Family;
 use thiserror::Error;
 
-use crate::{Observed, Op, SetId};
+use crate::{Connections, Observed, Op, SetId, VirtualServerKey};
 
 /// Schedulers that a kernel has unless somebody left them out.
 const SCHEDULERS: [&str; 13] = [
@@ -43,6 +43,8 @@ pub struct ModelKernel {
     pub state: Observed,
     /// Every operation that succeeded, in order.
     pub log: Vec<Op>,
+    /// How many connections real servers have; none where it says nothing.
+    pub connections: Connections,
 }
 
 impl ModelKernel {
@@ -90,6 +92,19 @@ impl ModelKernel {
         self.state.note(op);
         self.log.push(op.clone());
         Ok(())
+    }
+
+    /// How many connections the real servers of these have; nothing of one that is not there.
+    pub fn connections(&self, servers: &[VirtualServerKey]) -> Connections {
+        let held = |server: &VirtualServerKey| {
+            let held = self.state.virtual_servers.get(server)?;
+            let counts = self.connections.get(server);
+            let count = |backend| counts.and_then(|counts| counts.get(backend)).copied();
+            let backends = held.real_servers.keys();
+            let counts = backends.map(|backend| (*backend, count(backend).unwrap_or(0)));
+            Some((*server, counts.collect()))
+        };
+        servers.iter().filter_map(held).collect()
     }
 
     fn set_is(&self, set: SetId, there: bool) -> Result<(), Refusal> {

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use portolan_plan::Family;
 
 use crate::reschedule::hold;
-use crate::{Desired, LocalRoute, Observed, Op, SetEntry, SetId, SetRole, VirtualServerKey};
+use crate::{
+    Desired, LocalRoute, Observed, Op, RealServerKey, SetEntry, SetId, SetRole, VirtualServerKey,
+};
 
 /// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
 /// that are held back, with the reason.
@@ -16,7 +18,7 @@ pub fn ready(
     state: &Observed,
     desired: &Desired,
 ) -> (Vec<Op>, Vec<(Op, &'static str)>) {
-    let mut leaving = BTreeMap::new();
+    let mut taking = BTreeMap::new();
     let unscheduled = unscheduled(&ops, state);
     let (mut ready, mut held_back) = (Vec::with_capacity(ops.len()), Vec::new());
     for op in ops {
@@ -27,7 +29,7 @@ pub fn ready(
         let reason = scheduled(&op).and_then(without);
         let reason = reason
             .or_else(|| exposed(&op, state, desired))
-            .or_else(|| missing(&op, state, &mut leaving));
+            .or_else(|| missing(&op, state, desired, &mut taking));
         match reason {
             None => ready.push(op),
             Some(reason) => held_back.push((op, reason)),
@@ -105,16 +107,17 @@ fn exposed(op: &Op, state: &Observed, desired: &Desired) -> Option<&'static str>
     is_exposed.then_some("held back: nothing would keep out who must not reach it")
 }
 
-/// What an operation lacks. `leaving` counts the real servers that this phase takes away.
+/// What an operation lacks. `taking` counts the real servers that still take new connections.
 fn missing(
     op: &Op,
     state: &Observed,
-    leaving: &mut BTreeMap<VirtualServerKey, usize>,
+    desired: &Desired,
+    taking: &mut BTreeMap<VirtualServerKey, usize>,
 ) -> Option<&'static str> {
     let (lacks, reason) = match op {
         // Let through without its virtual server, a port would reach the node's own daemons.
         Op::AddEntry { set, entry } if set.role == SetRole::Frontend => (
-            !served(state, entry),
+            !served(state, desired, entry),
             "held back: its virtual server has no real server",
         ),
         // Routed without its guard, an address would do the same with all its ports.
@@ -131,19 +134,44 @@ fn missing(
             "held back: its port is still let through",
         ),
         // Those that were to take its place are not there.
-        Op::DeleteRealServer { server, .. } => {
-            let held = state
-                .virtual_servers
-                .get(server)
-                .map_or(0, |held| held.real_servers.len());
-            let gone = leaving.entry(*server).or_default();
-            let last = *gone + 1 >= held && let_through(state, server);
-            *gone += usize::from(!last);
+        Op::DeleteRealServer { server, backend }
+        | Op::EditRealServer {
+            server,
+            backend,
+            weight: 0,
+        } => {
+            let held = state.virtual_servers.get(server);
+            let weight = held.and_then(|held| held.real_servers.get(backend));
+            let takes = weight.is_some_and(|weight| takes(desired, server, backend, *weight));
+            let left = taking
+                .entry(*server)
+                .or_insert_with(|| takers(state, desired, server));
+            let last = takes && *left <= 1 && let_through(state, server);
+            *left -= usize::from(takes && !last && *left > 0);
             (last, "held back: it is the last real server")
         }
         _ => (false, ""),
     };
     lacks.then_some(reason)
+}
+
+/// Whether a real server takes new connections: all do but those that drain.
+fn takes(
+    desired: &Desired,
+    server: &VirtualServerKey,
+    backend: &RealServerKey,
+    weight: u32,
+) -> bool {
+    let wanted = desired.virtual_servers.get(server);
+    weight != 0 || wanted.is_some_and(|wanted| wanted.real_servers.contains_key(backend))
+}
+
+/// How many real servers of a virtual server take new connections.
+fn takers(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> usize {
+    let held = state.virtual_servers.get(server);
+    let held = held.into_iter().flat_map(|held| &held.real_servers);
+    held.filter(|(backend, weight)| takes(desired, server, backend, **weight))
+        .count()
 }
 
 fn guarded(state: &Observed, route: &LocalRoute) -> bool {
@@ -170,7 +198,8 @@ fn routed(state: &Observed, entry: &SetEntry) -> bool {
     routes.any(|route| SetEntry::Net(route.destination.trunc()) == *entry)
 }
 
-fn served(state: &Observed, entry: &SetEntry) -> bool {
+/// Whether somebody takes the connections that this entry lets through.
+fn served(state: &Observed, desired: &Desired, entry: &SetEntry) -> bool {
     let SetEntry::AddressPort {
         address,
         protocol,
@@ -184,10 +213,7 @@ fn served(state: &Observed, entry: &SetEntry) -> bool {
         port,
         protocol,
     };
-    state
-        .virtual_servers
-        .get(&server)
-        .is_some_and(|held| !held.real_servers.is_empty())
+    takers(state, desired, &server) > 0
 }
 
 fn let_through(state: &Observed, server: &VirtualServerKey) -> bool {

@@ -2,21 +2,29 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
-use portolan_plan::{Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies};
+use portolan_plan::{
+    Backend, BackendList, Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies,
+};
 use portolan_reconcile::{
-    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, SetEntry, SetId,
-    SetRole, VirtualServer, VirtualServerKey, cleanup, diff, ready,
+    Departures, Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase,
+    RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, cleanup, diff,
+    draining, ready,
 };
 use proptest::prelude::*;
 
-/// A plan as the planner makes them: no address, port and protocol belongs to two Services (S-14).
+/// A plan as the planner makes them: no address, port and protocol belongs to two Services (S-14),
+/// and no backend has weight 0.
 fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
-    let mut taken = std::collections::BTreeSet::new();
+    let mut taken = BTreeSet::new();
     let mut unique = |entry| {
-        let Entry::Head(head) = entry else {
-            return entry;
+        let head = match entry {
+            Entry::Head(head) => head,
+            Entry::List(list) => return Entry::List(weighted(&list).into()),
+            entry => return entry,
         };
         let mut head = portolan_plan::Head::clone(&head);
         for port in &mut head.ports {
@@ -31,6 +39,14 @@ fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
         (key, EntryHash::default(), entry)
     });
     NodePlan::from_entries(entries.collect::<Vec<_>>())
+}
+
+fn weighted(list: &BackendList) -> BackendList {
+    let weighted = |backend: &Backend| Backend {
+        weight: backend.weight.max(1),
+        ..*backend
+    };
+    BackendList::new(list.as_slice().iter().map(weighted).collect())
 }
 
 fn host() -> HostNetwork {
@@ -78,6 +94,43 @@ fn pass(
     mut after: impl FnMut(&Observed),
 ) -> usize {
     owned.claim(desired);
+    let mut written = write(kernel, desired, owned, &mut after);
+    for op in drained(
+        kernel,
+        desired,
+        owned,
+        &Departures::default(),
+        Instant::now(),
+    ) {
+        kernel
+            .apply(&op)
+            .unwrap_or_else(|refusal| panic!("drained: {op}: {refusal}"));
+        written += 1;
+        after(&kernel.state);
+    }
+    written
+}
+
+/// What has drained by now.
+fn drained(
+    kernel: &ModelKernel,
+    desired: &Desired,
+    owned: &Owned,
+    departures: &Departures,
+    now: Instant,
+) -> Vec<Op> {
+    let draining = draining(&kernel.state, desired, owned);
+    let servers: Vec<_> = draining.keys().copied().collect();
+    let connections = kernel.connections(&servers);
+    departures.finish(&draining, &connections, &kernel.state, now)
+}
+
+fn write(
+    kernel: &mut ModelKernel,
+    desired: &Desired,
+    owned: &Owned,
+    mut after: impl FnMut(&Observed),
+) -> usize {
     let phases = diff(&kernel.state, desired, owned);
     let mut written = 0;
     for (phase, ops) in phases {
@@ -93,10 +146,12 @@ fn pass(
 }
 
 fn has_backends(state: &Observed, server: &VirtualServerKey) -> bool {
-    state
-        .virtual_servers
-        .get(server)
-        .is_some_and(|held| !held.real_servers.is_empty())
+    state.virtual_servers.get(server).is_some_and(takes)
+}
+
+/// Whether some real server takes new connections.
+fn takes(server: &VirtualServer) -> bool {
+    server.real_servers.values().any(|weight| *weight != 0)
 }
 
 fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
@@ -149,10 +204,7 @@ fn sound(state: &Observed) {
         }
     }
     for (key, server) in &state.virtual_servers {
-        assert!(
-            !answers(state, key) || !server.real_servers.is_empty(),
-            "{key} is empty"
-        );
+        assert!(!answers(state, key) || takes(server), "{key} is empty");
     }
     for route in &state.routes {
         let family = portolan_plan::Family::of(route.destination.addr());
@@ -188,6 +240,22 @@ fn is_guarded(state: &Observed, desired: &Desired) -> bool {
             .iter()
             .all(|entry| has(state, *id, entry) || !has(state, frontend, entry))
     })
+}
+
+/// Gives some real servers of ours connections.
+fn connect(kernel: &mut ModelKernel, busy: &[bool]) -> BTreeSet<(VirtualServerKey, RealServerKey)> {
+    let mut busy = busy.iter().cycle();
+    let mut connected = BTreeSet::new();
+    for (server, held) in &kernel.state.virtual_servers {
+        for backend in held.real_servers.keys() {
+            if busy.next() == Some(&true) && server.protocol == Protocol::Tcp {
+                let counts = kernel.connections.entry(*server).or_default();
+                counts.insert(*backend, 1);
+                connected.insert((*server, *backend));
+            }
+        }
+    }
+    connected
 }
 
 fn agrees(state: &Observed, desired: &Desired) {
@@ -257,7 +325,7 @@ proptest! {
         let served: Vec<_> = second
             .virtual_servers
             .iter()
-            .filter(|(key, server)| !server.real_servers.is_empty() && has_backends(&kernel.state, key))
+            .filter(|(key, server)| takes(server) && has_backends(&kernel.state, key))
             .map(|(key, _)| *key)
             .collect();
         pass(&mut kernel, &second, &mut owned, |state| {
@@ -307,6 +375,82 @@ proptest! {
         }
         pass(&mut kernel, &second, &mut owned, sound);
         agrees(&kernel.state, &second);
+    }
+
+    /// S-113…S-119: real servers with connections stay, with weight 0 if they are not wanted, for as
+    /// long as their endpoints are anywhere; a second pass writes nothing; one that comes back only
+    /// gets its weight.
+    #[test]
+    fn connections_that_could_live_are_never_cut(
+        first in strategies::entries(),
+        second in strategies::entries(),
+        busy in prop::collection::vec(any::<bool>(), 1..20),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        pass(&mut kernel, &first, &mut owned, |_| {});
+        let connected = connect(&mut kernel, &busy);
+        pass(&mut kernel, &second, &mut owned, sound);
+        let lives = |server: &VirtualServerKey| {
+            second.resting.contains(server) || second.virtual_servers.contains_key(server)
+        };
+        for (server, backend) in connected.iter().filter(|(server, _)| lives(server)) {
+            let wanted = second.virtual_servers.get(server);
+            let wanted = wanted.and_then(|wanted| wanted.real_servers.get(backend));
+            let held = &kernel.state.virtual_servers[server].real_servers;
+            prop_assert_eq!(held.get(backend), Some(wanted.unwrap_or(&0)), "{} {}", server, backend);
+        }
+        prop_assert_eq!(pass(&mut kernel, &second, &mut owned, |_| {}), 0, "S-118");
+        kernel.log.clear();
+        pass(&mut kernel, &first, &mut owned, sound);
+        let cut = kernel.log.iter().find(|op| match op {
+            Op::DeleteRealServer { server, backend } => {
+                lives(server) && first.virtual_servers.contains_key(server) && connected.contains(&(*server, *backend))
+            }
+            _ => false,
+        });
+        prop_assert_eq!(cut, None, "S-117");
+    }
+
+    /// S-113…S-115, S-121: what drained goes, by itself or at its deadline, not before; then the
+    /// kernel is as the plan says.
+    #[test]
+    fn what_drains_goes_when_its_connections_end_or_its_deadline_is_over(
+        first in strategies::entries(),
+        second in strategies::entries(),
+        busy in prop::collection::vec(any::<bool>(), 1..20),
+        ends in any::<bool>(),
+    ) {
+        let (first, mut second) = (desired(first), desired(second));
+        second.deadlines.default = Duration::from_secs(60);
+        second.deadlines.of.clear();
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        pass(&mut kernel, &first, &mut owned, |_| {});
+        connect(&mut kernel, &busy);
+        pass(&mut kernel, &second, &mut owned, |_| {});
+        let begin = Instant::now();
+        let mut departures = Departures::default();
+        let left = draining(&kernel.state, &second, &owned);
+        let gone = left.values().flat_map(|drains| &drains.backends).map(|backend| backend.address).collect();
+        departures.note(&gone, begin);
+        let almost = begin + Duration::from_millis(59_999);
+        prop_assert_eq!(drained(&kernel, &second, &owned, &departures, almost), vec![]);
+        if ends {
+            kernel.connections.clear();
+        } else {
+            prop_assert_eq!(
+                drained(&kernel, &second, &owned, &Departures::default(), begin + Duration::from_secs(86_400)),
+                vec![],
+                "an endpoint that is still somewhere has no deadline"
+            );
+        }
+        let now = if ends { begin } else { begin + Duration::from_secs(60) };
+        for op in drained(&kernel, &second, &owned, &departures, now) {
+            kernel.apply(&op).unwrap_or_else(|refusal| panic!("{op}: {refusal}"));
+            sound(&kernel.state);
+        }
+        agrees(&kernel.state, &second);
+        prop_assert!(draining(&kernel.state, &second, &owned).is_empty());
     }
 
     /// I-7.

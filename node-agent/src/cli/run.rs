@@ -1,5 +1,6 @@
 //! `portolan-agent run`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -59,7 +60,8 @@ impl Run {
         let bell = slot.clone();
         let events = Events::listen(kernel.port(), move || bell.disturb())?;
         let (applied, applied_receiver) = watch::channel(Applied::default());
-        let programmer = Programmer::new(kernel, slot.clone(), record, applied);
+        let (drains, draining) = watch::channel(BTreeSet::new());
+        let programmer = Programmer::new(kernel, slot.clone(), record, applied, drains);
         let thread = std::thread::Builder::new()
             .name("programmer".into())
             .spawn(move || programmer.run())
@@ -70,6 +72,7 @@ impl Run {
             controller: self.controller,
             slot: slot.clone(),
             applied: applied_receiver,
+            draining,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

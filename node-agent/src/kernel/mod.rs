@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
-use portolan_reconcile::{Network, Observed, Op};
+use portolan_reconcile::{Connections, Network, Observed, Op, VirtualServerKey};
 use thiserror::Error;
 
 pub use linux::{IptablesChoice, LinuxKernel, Missing};
@@ -34,6 +34,12 @@ pub trait Kernel {
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError>;
+
+    /// Counts the connections of the real servers of these; one that is not there is left out.
+    ///
+    /// # Errors
+    /// [`KernelError`] when they cannot be read.
+    fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError>;
 
     /// Does operations in order, and answers each. One that fails does not stop the others.
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>>;

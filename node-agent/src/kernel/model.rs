@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_reconcile::{ModelKernel, Network, Observed, Op};
+use portolan_reconcile::{Connections, ModelKernel, Network, Observed, Op, VirtualServerKey};
 
 use super::{Kernel, KernelError};
 
@@ -72,6 +72,10 @@ impl Kernel for SharedModel {
         observed.sysctls = sysctls;
         observed.set_network(network);
         Ok(observed)
+    }
+
+    fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError> {
+        Ok(self.lock().connections(servers))
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

@@ -6,6 +6,8 @@
 mod address;
 mod session;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub struct Receiver {
     pub slot: Arc<PlanSlot>,
     /// What was done about it.
     pub applied: watch::Receiver<Applied>,
+    /// The addresses of backends that drain.
+    pub draining: watch::Receiver<BTreeSet<IpAddr>>,
 }
 
 impl Receiver {
@@ -87,9 +91,23 @@ impl Receiver {
             .await?
             .into_inner();
         info!(controller = %self.controller, "connected");
-        while let Some(message) = incoming.message().await? {
+        // This controller has heard nothing yet.
+        self.draining.mark_changed();
+        loop {
+            let message = tokio::select! {
+                message = incoming.message() => message?,
+                // With room for it, so that both sides never wait for each other.
+                told = tell(&answers, &mut self.draining) => {
+                    told?;
+                    continue;
+                }
+            };
+            let Some(message) = message else {
+                return Ok(());
+            };
             match session.take(message)? {
                 Step::More => {}
+                Step::Gone(addresses) => self.slot.set_gone(addresses),
                 Step::Commit {
                     batch,
                     staged,
@@ -109,7 +127,6 @@ impl Receiver {
                 }
             }
         }
-        Ok(())
     }
 
     /// What was done about this generation of the plan, or a later one.
@@ -122,6 +139,18 @@ impl Receiver {
             .map_err(|_| StreamError::Ending)?;
         Ok(applied.clone())
     }
+}
+
+/// Waits until there is something to tell of this node, and tells it.
+async fn tell(
+    answers: &mpsc::Sender<wire::AgentMessage>,
+    draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
+) -> Result<(), StreamError> {
+    // The room first: this may be given up at each wait, and what changed is then still to be told.
+    let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
+    draining.changed().await.map_err(|_| StreamError::Ending)?;
+    room.send(Session::status(&draining.borrow_and_update()));
+    Ok(())
 }
 
 async fn send(

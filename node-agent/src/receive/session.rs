@@ -1,12 +1,14 @@
 //! One stream as a state machine without I/O: messages in, staged changes and answers out.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{PlanHash, StagedChanges};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{WIRE_VERSION, item, wire};
+use portolan_proto::{DecodeError, WIRE_VERSION, draining, item, wire};
 use thiserror::Error;
 use tracing::warn;
 
@@ -46,6 +48,8 @@ pub enum Step {
         /// The hash of the plan it leads to.
         expected: PlanHash,
     },
+    /// Of what drains here, these addresses have no endpoint any more.
+    Gone(BTreeSet<IpAddr>),
 }
 
 /// A controller that does not keep to the protocol.
@@ -71,6 +75,9 @@ pub enum SessionError {
         /// How many bytes it has.
         length: usize,
     },
+    /// Addresses that cannot be read.
+    #[error("the controller sent {0}; a newer controller?")]
+    Gone(#[from] DecodeError),
     /// More changes than a plan can have entries.
     #[error("batch {batch} has more than {MOST_CHANGES} changes")]
     TooLarge {
@@ -145,7 +152,18 @@ impl Session {
                     expected,
                 })
             }
+            Message::Gone(wire::Gone { addresses }) => {
+                Ok(Step::Gone(draining::read(&addresses, "gone.addresses")?))
+            }
         }
+    }
+
+    /// What is particular to the node.
+    pub fn status(draining: &BTreeSet<IpAddr>) -> wire::AgentMessage {
+        answer(Answer::Status(wire::Status {
+            draining: draining::write(draining),
+            drift: Vec::new(),
+        }))
     }
 
     fn stage(&mut self, items: Vec<wire::Item>) -> Result<(), SessionError> {

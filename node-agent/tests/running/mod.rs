@@ -1,5 +1,7 @@
 //! A programmer that runs on a model kernel, for tests of what it does.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -29,6 +31,7 @@ pub(crate) struct Running {
     pub(crate) kernel: SharedModel,
     pub(crate) slot: Arc<PlanSlot>,
     applied: watch::Receiver<Applied>,
+    draining: watch::Receiver<BTreeSet<IpAddr>>,
     thread: JoinHandle<()>,
 }
 
@@ -39,12 +42,14 @@ impl Running {
         let slot = Arc::new(PlanSlot::default());
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state).unwrap();
-        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send);
+        let (tell, draining) = watch::channel(BTreeSet::new());
+        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, tell);
         let thread = std::thread::spawn(move || programmer.run());
         Self {
             kernel,
             slot,
             applied,
+            draining,
             thread,
         }
     }
@@ -84,6 +89,16 @@ impl Running {
             assert!(started.elapsed() < LIMIT, "this did not come: {what}");
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// The addresses that are told to drain.
+    pub(crate) fn draining(&self) -> BTreeSet<IpAddr> {
+        self.draining.borrow().clone()
+    }
+
+    /// Waits until nothing drains any more.
+    pub(crate) fn until_drained(&self) {
+        self.until("nothing drains", |_| self.draining().is_empty());
     }
 
     pub(crate) fn stop(self) -> SharedModel {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use portolan_plan::Family;
-use portolan_reconcile::{Network, Observed, Op, OpKind};
+use portolan_reconcile::{Connections, Network, Observed, Op, OpKind, VirtualServerKey};
 
 use super::{Kernel, KernelError};
 
@@ -129,6 +129,10 @@ impl Kernel for LinuxKernel {
                 .collect::<Result<_, _>>()?,
             sysctls,
         })
+    }
+
+    fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError> {
+        self.servers.connections(servers)
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ipvs_rs::{Destination, Flags, Forwarding, Request, Service, ServiceKey, Socket};
 use portolan_plan::Protocol;
-use portolan_reconcile::{Op, RealServerKey, VirtualServer, VirtualServerKey};
+use portolan_reconcile::{Connections, Op, RealServerKey, VirtualServer, VirtualServerKey};
 
 use crate::kernel::KernelError;
 
@@ -40,6 +40,34 @@ impl Servers {
             servers.insert(key, virtual_server(&service, &destinations));
         }
         Ok(servers)
+    }
+
+    /// How many connections the real servers of these have, established and ending (S-113).
+    ///
+    /// # Errors
+    /// What the kernel says, but for a virtual server that is not there any more.
+    pub fn connections(
+        &mut self,
+        servers: &[VirtualServerKey],
+    ) -> Result<Connections, KernelError> {
+        let mut connections = Connections::new();
+        for server in servers {
+            let destinations = match self.socket.destinations(&key(server)) {
+                Ok(destinations) => destinations,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => {
+                    let action = format!("count connections of {server}");
+                    return Err(KernelError::new(&action, &error));
+                }
+            };
+            let counts = destinations.iter().map(|d| {
+                let (address, port) = (d.address, d.port);
+                let count = u64::from(d.active_connections) + u64::from(d.inactive_connections);
+                (RealServerKey { address, port }, count)
+            });
+            connections.insert(*server, counts.collect());
+        }
+        Ok(connections)
     }
 
     /// Does operations in order, many in one send.
