@@ -172,7 +172,7 @@ impl<'lab> Cluster<'lab> {
             .map_err(|error| self.with_logs(&error))
     }
 
-    /// Waits until the kernel of a node holds exactly these virtual servers.
+    /// Waits until the kernel of a node gives new connections to exactly these virtual servers.
     ///
     /// # Errors
     /// When it does not in time (says what differs), or a program ended.
@@ -187,7 +187,7 @@ impl<'lab> Cluster<'lab> {
                 Duration::from_millis(10),
                 || {
                     self.check_running()?;
-                    seen = witness::virtual_servers(namespace)?;
+                    seen = witness::without_draining(witness::virtual_servers(namespace)?);
                     last = difference(wanted, &seen);
                     Ok((seen == *wanted).then_some(()))
                 },

@@ -39,6 +39,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "cluster/services.yaml",
     "cluster/endpointslices.yaml",
     "coexistence/objects.yaml",
+    "draining/services.yaml",
     "external/services.yaml",
     "external/endpointslices.yaml",
     "addresses/services.yaml",
@@ -68,6 +69,8 @@ pub const COEXISTENCE: &str = "coexistence/objects.yaml";
 pub const ADDRESSES: [&str; 2] = ["addresses/services.yaml", "addresses/endpointslices.yaml"];
 /// Services whose scheduler and affinity change, on the same nodes.
 pub const SCHEDULERS: [&str; 2] = ["schedulers/services.yaml", "schedulers/endpointslices.yaml"];
+/// A Service whose endpoints come and go, on the same nodes.
+pub const DRAINING: &str = "draining/services.yaml";
 /// What clients must meet on those frontends, for every combination.
 pub const MATRIX: &str = "tables/matrix.yaml";
 /// What settings change about that.

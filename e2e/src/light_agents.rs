@@ -1,7 +1,7 @@
 //! Agents without a kernel: the real receiving end of the stream, which takes what it gets as
 //! applied at once. Hundreds of them fit where one node would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,17 +41,23 @@ impl LightAgents {
         for node in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
+            let (drains, draining) = watch::channel(BTreeSet::new());
             let receiver = Receiver {
                 node: node.as_str().into(),
                 controller: Address::Unix(socket.to_owned()),
                 slot: slot.clone(),
                 applied,
+                draining,
             };
             drop(runtime.spawn(receiver.run()));
             let taken = slot.clone();
             std::thread::Builder::new()
                 .name(format!("{node} takes"))
-                .spawn(move || take(&taken, &done))?;
+                .spawn(move || {
+                    take(&taken, &done);
+                    // Nothing ever drains, and the receiver may not find that nobody could tell it.
+                    drop(drains);
+                })?;
             slots.insert(node, slot);
         }
         Ok(Self {

@@ -51,6 +51,18 @@ pub fn virtual_servers(namespace: &Namespace) -> Result<VirtualServers> {
     parse(&namespace.inside(|| Program::Ipvsadm.run(&["-Sn"]))?)
 }
 
+/// What of these takes new connections: without real servers that only wait for their last ones, and
+/// without virtual servers that are there for those alone.
+#[must_use]
+pub fn without_draining(servers: VirtualServers) -> VirtualServers {
+    let left = servers.into_iter().filter_map(|(server, mut held)| {
+        let before = held.len();
+        held.retain(|_, weight| *weight > 0);
+        (before == 0 || !held.is_empty()).then_some((server, held))
+    });
+    left.collect()
+}
+
 /// Everything a Service proxy could write in a namespace, as comparable text: what must not
 /// change when nothing is to be done.
 ///
@@ -197,6 +209,25 @@ mod tests {
             parse("-A -f 1 -s rr").is_err(),
             "firewall marks are nobody's here"
         );
+    }
+
+    #[test]
+    fn what_drains_is_told_from_what_is_empty() {
+        let text = "\
+-A -t 10.96.0.1:80 -s rr
+-a -t 10.96.0.1:80 -r 10.244.1.11:8080 -m -w 1
+-a -t 10.96.0.1:80 -r 10.244.1.12:8080 -m -w 0
+-A -t 10.96.0.2:80 -s rr
+-a -t 10.96.0.2:80 -r 10.244.1.11:8080 -m -w 0
+-A -t 10.96.0.3:80 -s rr
+";
+        let left = without_draining(parse(text).unwrap());
+        let left: Vec<_> = left
+            .iter()
+            .map(|(key, held)| (key.address.to_string(), held.len()))
+            .collect();
+        let expected = [("10.96.0.1:80", 1), ("10.96.0.3:80", 0)];
+        assert_eq!(left, expected.map(|(at, count)| (at.to_owned(), count)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod addresses;
 mod cluster;
 mod coexistence;
 mod control_plane;
+mod draining;
 mod ipvs_rate;
 mod packet_path;
 mod refusals;
@@ -54,6 +55,7 @@ pub const ALL: &[Scenario] = &[
     packet_path::MODES,
     restarts::SCENARIO,
     schedulers::SCENARIO,
+    draining::SCENARIO,
     ipvs_rate::SCENARIO,
 ];
 

@@ -1,5 +1,6 @@
 //! A controller on a folder of manifests, and agents with model kernels, in this process.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -199,7 +200,8 @@ impl Agent {
         let slot = Arc::new(PlanSlot::default());
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state.path()).unwrap();
-        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send);
+        let (drains, draining) = watch::channel(BTreeSet::new());
+        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, drains);
         let receiver = Receiver {
             node: name.into(),
             controller: format!("unix:{}", cluster.socket().display())
@@ -207,6 +209,7 @@ impl Agent {
                 .unwrap(),
             slot: slot.clone(),
             applied: applied.clone(),
+            draining,
         };
         Self {
             name: name.into(),

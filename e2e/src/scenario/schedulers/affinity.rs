@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::echo::{self, Line};
 use super::{Checks, POD, Scene, Service, answered};
 use crate::files::SCHEDULERS;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::client;
+use crate::traffic::line::{self, Line};
 
 const ON: &str =
     "sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 10800}}";
@@ -37,7 +37,7 @@ const LINES: u16 = 7070;
 pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     scene.stage.console.heading("affinity");
     for pod in BACKENDS {
-        echo::serve(scene.topology.of(Resident::Pod(pod))?, LINES)?;
+        line::serve(scene.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
     }
     for family in Family::ALL {
         stays(scene, checks, family);

@@ -10,12 +10,12 @@ use nix::sys::socket::{
 };
 
 use super::change::refused;
-use super::echo::Line;
 use super::{Checks, POD, Scene, Service};
 use crate::program::Program;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::client::{self, Outcome};
+use crate::traffic::line::Line;
 use crate::traffic::server::Server;
 
 /// The health check port of the Service `asked`, and a port of nobody.

@@ -4,7 +4,6 @@
 
 mod affinity;
 mod change;
-mod echo;
 mod guards;
 mod legacy;
 
