@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use portolan_plan::Protocol;
 
@@ -84,16 +84,17 @@ pub fn draining(observed: &Observed, desired: &Desired, owned: &Owned) -> Draini
     draining
 }
 
-/// Since when the cluster has no endpoint any more of what drains here.
+/// Since when the cluster has no endpoint any more of what drains here. Times count from one moment, which
+/// the caller chooses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departures {
-    since: BTreeMap<IpAddr, Instant>,
+    since: BTreeMap<IpAddr, Duration>,
 }
 
 impl Departures {
     /// Takes the addresses that no endpoint has, all of them: one that was told before keeps its
     /// time, one that is not told any more has come back.
-    pub fn note(&mut self, gone: &BTreeSet<IpAddr>, now: Instant) {
+    pub fn note(&mut self, gone: &BTreeSet<IpAddr>, now: Duration) {
         self.since.retain(|address, _| gone.contains(address));
         for address in gone {
             self.since.entry(*address).or_insert(now);
@@ -101,9 +102,9 @@ impl Departures {
     }
 
     /// Whether a real server's time is over.
-    fn is_over(&self, backend: &RealServerKey, deadline: Duration, now: Instant) -> bool {
+    fn is_over(&self, backend: &RealServerKey, deadline: Duration, now: Duration) -> bool {
         let since = self.since.get(&backend.address);
-        since.is_some_and(|since| now.saturating_duration_since(*since) >= deadline)
+        since.is_some_and(|since| now.saturating_sub(*since) >= deadline)
     }
 
     /// Operations that remove what has drained: without connections (S-113, S-114), or with its
@@ -114,7 +115,7 @@ impl Departures {
         draining: &Draining,
         connections: &Connections,
         observed: &Observed,
-        now: Instant,
+        now: Duration,
     ) -> Vec<Op> {
         let mut ops = Vec::new();
         for (server, drains) in draining {

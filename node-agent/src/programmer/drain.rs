@@ -26,6 +26,8 @@ pub(super) struct Drains {
     departures: Departures,
     /// When to count next; `None` while nothing drains.
     due: Option<Instant>,
+    /// From when times of departure count.
+    epoch: Instant,
     told: watch::Sender<BTreeSet<IpAddr>>,
 }
 
@@ -36,6 +38,7 @@ impl Drains {
             draining: Draining::new(),
             departures: Departures::default(),
             due: None,
+            epoch: Instant::now(),
             told,
         }
     }
@@ -117,8 +120,8 @@ impl<K: Kernel> Programmer<K> {
                 return false;
             }
         };
-        let now = Instant::now();
         let drains = &mut self.drains;
+        let now = drains.epoch.elapsed();
         let backends = drains.draining.values().flat_map(|drains| &drains.backends);
         let addresses: BTreeSet<_> = backends.map(|backend| backend.address).collect();
         let gone = self.slot.gone();

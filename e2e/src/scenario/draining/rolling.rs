@@ -99,7 +99,7 @@ fn roll(scene: &mut Scene<'_>, start: Instant, calls: &mut [Call]) -> Result<()>
             live(calls)?;
             let kill = chance.between(Duration::ZERO, PAUSE);
             crate::waits::sleep_until(start + PAUSE * step + kill)?;
-            let node = if chance.number() % 2 == 0 {
+            let node = if chance.number().is_multiple_of(2) {
                 Node::A
             } else {
                 Node::B
