@@ -43,6 +43,8 @@ mod error;
 mod fill;
 #[cfg(feature = "socket")]
 mod socket;
+#[cfg(feature = "socket")]
+mod tap;
 
 pub use attribute::EncodeError;
 pub use entry::Entry;
@@ -53,7 +55,7 @@ pub use reply::{Header, Reply, SetPart};
 pub use request::{CreateOptions, Detail, Request, Revisions};
 
 #[cfg(feature = "socket")]
-pub use channel::Counters;
+pub use channel::{Counters, Outgoing};
 #[cfg(feature = "socket")]
 pub use error::Error;
 #[cfg(feature = "socket")]

@@ -155,6 +155,12 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it changes the kernel; the others read.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        !matches!(self, Self::Protocol | Self::Type { .. } | Self::List { .. })
+    }
+
     fn command(&self) -> u8 {
         match self {
             Self::Protocol => CMD_PROTOCOL,

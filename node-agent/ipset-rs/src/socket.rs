@@ -11,7 +11,7 @@ use netlink_packet_core::{DecodeError, DefaultNla, NLM_F_DUMP_INTR};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use crate::PROTOCOL_VERSION;
-use crate::channel::{Channel, Counters, Received};
+use crate::channel::{Channel, Outgoing, Received};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::fill::{Direction, Failure, Fill};
@@ -37,7 +37,7 @@ pub struct Set {
 
 /// A blocking socket to the IP sets of one network namespace.
 pub struct Socket {
-    channel: Channel,
+    pub(crate) channel: Channel,
     protocol: u8,
     revisions: HashMap<(SetType, Family), Revisions>,
 }
@@ -213,12 +213,6 @@ impl Socket {
         self.fill(name, Direction::Delete, entries)
     }
 
-    /// What went over this socket since it was opened.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.channel.counters()
-    }
-
     fn fill(
         &mut self,
         name: &str,
@@ -260,7 +254,11 @@ impl Socket {
                     source,
                 })?;
         }
-        self.channel.send(&bytes, requests.len())?;
+        self.channel.send(&Outgoing {
+            bytes: &bytes,
+            messages: requests.len(),
+            writes: true,
+        })?;
         let fence = sequences.last().copied().unwrap_or_default();
         let (failures, lost) = self.collect_failures(fence)?;
         Ok(sequences
@@ -351,7 +349,11 @@ impl Socket {
                 request: boxed(),
                 source,
             })?;
-        self.channel.send(&bytes, 1)?;
+        self.channel.send(&Outgoing {
+            bytes: &bytes,
+            messages: 1,
+            writes: request.is_write(),
+        })?;
         let mut replies = Vec::new();
         let mut interrupted = false;
         loop {

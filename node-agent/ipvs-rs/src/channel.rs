@@ -32,7 +32,38 @@ pub struct Counters {
     pub sends: u64,
     /// Datagrams received.
     pub datagrams: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Of the messages sent, those that were to change something.
+    pub writes: u64,
 }
+
+impl Counters {
+    fn add(&mut self, outgoing: &Outgoing<'_>) {
+        let number = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        let messages = number(outgoing.messages);
+        self.sends = self.sends.saturating_add(1);
+        self.messages = self.messages.saturating_add(messages);
+        self.bytes = self.bytes.saturating_add(number(outgoing.bytes.len()));
+        if outgoing.writes {
+            self.writes = self.writes.saturating_add(messages);
+        }
+    }
+}
+
+/// One send, as a tap is shown it.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// The netlink messages, one behind the other.
+    pub bytes: &'a [u8],
+    /// How many they are.
+    pub messages: usize,
+    /// Whether they are to change something; others only ask.
+    pub writes: bool,
+}
+
+/// Who looks at everything that is sent.
+type Tap = Box<dyn FnMut(&Outgoing<'_>) + Send>;
 
 /// A connected, blocking netlink socket with a time limit for answers.
 pub(crate) struct Channel {
@@ -40,6 +71,7 @@ pub(crate) struct Channel {
     buffer: Vec<u8>,
     sequence: u32,
     counters: Counters,
+    tap: Option<Tap>,
 }
 
 /// What one receive call brought.
@@ -77,6 +109,7 @@ impl Channel {
             buffer,
             sequence: 0,
             counters: Counters::default(),
+            tap: None,
         })
     }
 
@@ -89,19 +122,24 @@ impl Channel {
         self.counters
     }
 
-    /// Sends one datagram of `messages` messages.
-    pub(crate) fn send(&mut self, datagram: &[u8], messages: usize) -> Result<(), Error> {
+    pub(crate) fn set_tap(&mut self, tap: Tap) {
+        self.tap = Some(tap);
+    }
+
+    /// Sends one datagram.
+    pub(crate) fn send(&mut self, outgoing: &Outgoing<'_>) -> Result<(), Error> {
+        if let Some(tap) = &mut self.tap {
+            tap(outgoing);
+        }
         loop {
-            match self.socket.send(datagram, 0) {
-                Ok(sent) if sent == datagram.len() => break,
+            match self.socket.send(outgoing.bytes, 0) {
+                Ok(sent) if sent == outgoing.bytes.len() => break,
                 Ok(_) => return Err(failed("send", io::ErrorKind::WriteZero.into())),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(failed("send", e)),
             }
         }
-        self.counters.sends = self.counters.sends.saturating_add(1);
-        let messages = u64::try_from(messages).unwrap_or(u64::MAX);
-        self.counters.messages = self.counters.messages.saturating_add(messages);
+        self.counters.add(outgoing);
         Ok(())
     }
 

@@ -53,6 +53,8 @@ mod error;
 mod scheduler;
 #[cfg(feature = "socket")]
 mod socket;
+#[cfg(feature = "socket")]
+mod tap;
 
 pub use attribute::EncodeError;
 pub use destination::{Destination, DestinationKey, Forwarding, Tunnel};
@@ -63,7 +65,7 @@ pub use request::Request;
 pub use service::{Flags, Service};
 
 #[cfg(feature = "socket")]
-pub use channel::Counters;
+pub use channel::{Counters, Outgoing};
 #[cfg(feature = "socket")]
 pub use error::Error;
 #[cfg(feature = "socket")]

@@ -17,7 +17,7 @@ use netlink_sys::protocols::NETLINK_GENERIC;
 use crate::FAMILY_NAME;
 use crate::attribute;
 use crate::batch::{Batch, Slot};
-use crate::channel::{Channel, Counters, Received};
+use crate::channel::{Channel, Outgoing, Received};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::key::ServiceKey;
@@ -37,7 +37,7 @@ const ENOENT: i32 = 2;
 
 /// A blocking socket to the IPVS of one network namespace.
 pub struct Socket {
-    channel: Channel,
+    pub(crate) channel: Channel,
     family_id: u16,
 }
 
@@ -152,12 +152,6 @@ impl Socket {
         results
     }
 
-    /// What went over this socket since it was opened.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.channel.counters()
-    }
-
     /// Looks the family up again, since each request failed as if it were gone; true if it has a
     /// new number. Without IPVS that is the result of all requests.
     fn family_moved(&mut self, outcome: &mut [Result<(), Error>]) -> bool {
@@ -204,7 +198,11 @@ impl Socket {
         fence: u32,
         errors: &mut HashMap<u32, i32>,
     ) -> Result<(), Error> {
-        self.channel.send(&batch.bytes, batch.messages)?;
+        self.channel.send(&Outgoing {
+            bytes: &batch.bytes,
+            messages: batch.messages,
+            writes: true,
+        })?;
         let mut lost = false;
         loop {
             let datagram = match self.channel.receive(!lost)? {
@@ -264,7 +262,11 @@ impl Socket {
                 request: Box::new(request.clone()),
                 source,
             })?;
-        self.channel.send(&bytes, 1)?;
+        self.channel.send(&Outgoing {
+            bytes: &bytes,
+            messages: 1,
+            writes: false,
+        })?;
         let mut replies = Vec::new();
         let mut interrupted = false;
         let end = collect(&mut self.channel, sequence, |message| {
@@ -302,7 +304,11 @@ impl Socket {
                 request: Box::new(Request::GetInfo),
                 source,
             })?;
-        self.channel.send(&bytes, 1)?;
+        self.channel.send(&Outgoing {
+            bytes: &bytes,
+            messages: 1,
+            writes: false,
+        })?;
         let mut id = None;
         let end = collect(&mut self.channel, sequence, |message| {
             if error_code(message).is_none() {

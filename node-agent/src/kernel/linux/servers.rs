@@ -12,7 +12,7 @@ use crate::kernel::KernelError;
 /// The kernel's virtual servers.
 #[derive(Debug)]
 pub struct Servers {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl Servers {
@@ -100,16 +100,18 @@ impl Servers {
     }
 
     fn send(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let requests: Vec<_> = ops.iter().filter_map(request).collect();
+        let asked: Vec<_> = ops.iter().map(request).collect();
+        let sent: Vec<bool> = asked.iter().map(Option::is_some).collect();
+        let requests: Vec<_> = asked.into_iter().flatten().collect();
         let mut results = self
             .socket
             .execute(&requests, ipvs_rs::DEFAULT_PER_SEND)
             .into_iter();
-        let answer = |op: &Op| match request(op).and_then(|_| results.next()) {
+        let answer = |(op, sent): (&Op, bool)| match sent.then(|| results.next()).flatten() {
             Some(result) => result.map_err(|error| explain(op, &error)),
             None => Err(KernelError::new(op, "no IPVS operation")),
         };
-        ops.iter().map(answer).collect()
+        ops.iter().zip(sent).map(answer).collect()
     }
 }
 

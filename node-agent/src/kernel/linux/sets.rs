@@ -11,7 +11,7 @@ use crate::kernel::KernelError;
 /// The kernel's sets.
 #[derive(Debug)]
 pub struct Sets {
-    socket: Socket,
+    pub(super) socket: Socket,
 }
 
 impl Sets {
