@@ -65,15 +65,28 @@ pub(crate) fn put_address(
     }
 }
 
-/// Appends an attribute whose value is written by `content`.
+/// Appends an attribute whose value is written by `content`, in place. After an error the buffer holds
+/// a part of it: whoever made the message takes that back.
 pub(crate) fn put_nested(
     buffer: &mut Vec<u8>,
     kind: u16,
     content: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
-    let mut value = Vec::with_capacity(128);
-    content(&mut value)?;
-    put(buffer, kind | NLA_F_NESTED, &value)
+    let kind = kind | NLA_F_NESTED;
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; NLA_HEADER_SIZE]);
+    content(buffer)?;
+    let whole = buffer.len().saturating_sub(start);
+    let length = u16::try_from(whole).map_err(|_| EncodeError {
+        kind,
+        length: whole.saturating_sub(NLA_HEADER_SIZE),
+    })?;
+    let header = buffer.get_mut(start..).and_then(<[u8]>::first_chunk_mut);
+    if let Some([length_low, length_high, kind_low, kind_high]) = header {
+        [*length_low, *length_high] = length.to_ne_bytes();
+        [*kind_low, *kind_high] = kind.to_ne_bytes();
+    }
+    Ok(())
 }
 
 /// Appends attributes that were kept because this crate does not know them.

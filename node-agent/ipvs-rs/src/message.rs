@@ -27,16 +27,27 @@ impl Envelope {
         flags: u16,
         payload: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut message = vec![0; HEADER_LENGTH];
-        payload(&mut message)?;
+        let start = buffer.len();
+        // Attributes are padded to a multiple of four, counted from the beginning of the buffer.
+        if !start.is_multiple_of(4) {
+            let mut message = Vec::new();
+            self.put(&mut message, flags, payload)?;
+            buffer.append(&mut message);
+            return Ok(());
+        }
+        buffer.resize(start.saturating_add(HEADER_LENGTH), 0);
+        if let Err(error) = payload(buffer) {
+            buffer.truncate(start);
+            return Err(error);
+        }
         let acknowledge = if self.acknowledge { NLM_F_ACK } else { 0 };
         let mut header = NetlinkHeader::default();
+        let message = buffer.get_mut(start..).unwrap_or_default();
         header.length = u32::try_from(message.len()).unwrap_or(u32::MAX);
         header.message_type = self.family_id;
         header.flags = NLM_F_REQUEST | acknowledge | flags;
         header.sequence_number = self.sequence;
-        header.emit(&mut message);
-        buffer.extend_from_slice(&message);
+        header.emit(message);
         Ok(())
     }
 }
