@@ -14,7 +14,7 @@ use crate::control_plane::stand;
 use crate::files::Files;
 use crate::scenario::{self, Checks, Scenario, Stage};
 use crate::waits::Waits;
-use crate::{demo, stop};
+use crate::{bench, demo, stop};
 
 /// Runs Portolan's scenarios in place: in an emulated guest, or on a host whose kernel has IPVS.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ enum What {
     ControlPlane(stand::Arguments),
     /// Shows a cluster of two nodes at work; needs root.
     Demo(Demo),
+    /// Measures what a part costs, beside the kernel's own limit; needs root.
+    #[command(subcommand)]
+    Bench(Bench),
     /// Dials as somebody of a lab that stands (see `demo --keep`).
     Dial(Dial),
 }
@@ -71,6 +74,12 @@ struct Demo {
     reach: demo::cluster::Reach,
 }
 
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The node agent: programming a whole plan, one change, a restart, memory.
+    Node(bench::Options),
+}
+
 #[derive(Debug, Args)]
 struct Dial {
     /// Who: pod-a1 to pod-b3, node-a, node-b or outside.
@@ -97,6 +106,7 @@ pub fn main() -> ExitCode {
             stage(None, None).and_then(|stage| stand::run(&stage, &arguments))
         }
         What::Demo(demo) => show(demo),
+        What::Bench(Bench::Node(options)) => measure(options),
         What::Dial(dial) => stage(None, None)
             .and_then(|stage| demo::dial(&stage, &dial.from, dial.to, dial.udp, dial.times)),
     };
@@ -108,6 +118,11 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn measure(options: bench::Options) -> Result<bool> {
+    on_kernel()?;
+    bench::run(&stage(None, None)?, options).map(|()| true)
 }
 
 fn show(demo: Demo) -> Result<bool> {

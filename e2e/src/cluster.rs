@@ -263,7 +263,7 @@ impl<'lab> Cluster<'lab> {
 }
 
 /// The operations of a line that says "applied" and `operations=N`, coloured or not.
-fn operations(line: &str) -> Option<u64> {
+pub(crate) fn operations(line: &str) -> Option<u64> {
     let mut plain = String::new();
     let mut escaped = false;
     for c in line.chars() {

@@ -9,6 +9,7 @@
 //! Everything a scenario makes is a guard: processes end and namespaces go when it is dropped.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod chance;
 pub mod cli;
 pub mod cluster;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::nested::Programs;
+use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::{cluster, demo, guest, mutate, packages, progress, scenarios, test_program, verify};
@@ -33,6 +33,9 @@ enum Command {
     Verify(Verify),
     /// Runs scenarios by name
     Scenarios(Scenarios),
+    /// Measures what a part costs, beside the kernel's own limit, with programs built as shipped
+    #[command(subcommand)]
+    Bench(Bench),
     /// Runs scenarios of a real API server by name, on this machine
     Cluster(Words),
     /// Stands up a real Kubernetes control plane on this machine; stays until Ctrl-C
@@ -88,6 +91,22 @@ struct Scenarios {
     place: Place,
     /// Names, or --all, as `portolan-scenarios run` takes them
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The node agent: programming a whole plan, one change, a restart, memory
+    Node(BenchNode),
+}
+
+#[derive(Args)]
+struct BenchNode {
+    /// Which kernel is used
+    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+    place: Place,
+    /// --services N, --endpoints M, --runs R, -o json, as `portolan-scenarios bench node` takes them
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
@@ -177,6 +196,13 @@ fn run(command: Command) -> Result<u8> {
                 &mut std::io::stdout(),
             )
         }
+        Command::Bench(Bench::Node(BenchNode { place, words })) => {
+            let words: Vec<&str> = ["bench", "node"]
+                .into_iter()
+                .chain(words.iter().map(String::as_str))
+                .collect();
+            scenarios::measure(&words, place, &mut std::io::stdout())
+        }
         Command::Cluster(Words { words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             cluster::run_scenarios(&words, &mut std::io::stdout())
@@ -198,7 +224,7 @@ fn run(command: Command) -> Result<u8> {
 
 fn build() -> Result<u8> {
     packages::ensure()?;
-    for binary in Programs::build()?.iter() {
+    for binary in Programs::build(Profile::Dev)?.iter() {
         print(&binary.path.to_string_lossy())?;
     }
     Ok(0)
@@ -217,7 +243,7 @@ fn guest_run(run: GuestRun) -> Result<u8> {
         .first()
         .is_some_and(|name| name.starts_with("portolan-"))
     {
-        job = scenarios::with_our_programs(job, &Programs::build()?);
+        job = scenarios::with_our_programs(job, &Programs::build(Profile::Dev)?);
     }
     job.memory = run.memory;
     job.modules = run.modules;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::nested::{self, Programs, SCENARIOS};
+use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::{packages, process, progress, scenarios, tools};
 
 /// Runs `portolan-scenarios cluster` with these arguments and returns its exit status.
@@ -30,7 +30,7 @@ pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
 fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     packages::ensure()?;
     let assets = tools::ensure()?;
-    let programs = Programs::build()?;
+    let programs = Programs::build(Profile::Dev)?;
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command
         .args(words)

@@ -34,14 +34,27 @@ pub struct Binary {
 #[derive(Debug)]
 pub struct Programs(Vec<Binary>);
 
+/// How programs are built.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// For tests and demos: built quickly.
+    #[default]
+    Dev,
+    /// As they are shipped: for whoever measures times. Built apart from the other.
+    Release,
+}
+
 impl Programs {
     /// Builds them, or finds them fresh.
     ///
     /// # Errors
     /// The build failed, or a program is no longer there.
-    pub fn build() -> Result<Self> {
+    pub fn build(profile: Profile) -> Result<Self> {
         let mut command = process::cargo()?;
         command.arg("build");
+        if profile == Profile::Release {
+            command.arg("--release");
+        }
         for package in PACKAGES {
             command.args(["--package", package]);
         }

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use crate::control_plane::ControlPlane;
 use crate::guest::{self, Image, Job, Payload};
-use crate::nested::{self, Programs, SCENARIOS};
+use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::{packages, process, progress, tools};
 
 /// Where the guest has the scenarios' input files.
@@ -25,12 +25,15 @@ const NOT_INPUT: &[&str] = &[
     "lab",
     "tests",
     "tools",
+    "benchmarks",
     "target",
     "Cargo.toml",
     "semantics.yaml",
 ];
 /// The longest run so far is the soak of all scenarios; one minute a kind of client.
 const DEADLINE: Duration = Duration::from_secs(2400);
+/// Memory of a guest in which something large is measured, MB.
+const MEASURED_MEMORY: u32 = 4000;
 
 /// Which kernel is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,7 +67,7 @@ pub struct Mode {
 /// Packages are missing and cannot be installed, the build failed, or the guest died.
 pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
     let kernel = Kernel::find(place)?;
-    let programs = Programs::build()?;
+    let programs = Programs::build(Profile::Dev)?;
     match &kernel {
         Kernel::Here => here(words, &programs, &[], sink),
         Kernel::Guest(image) => {
@@ -88,7 +91,7 @@ pub fn run_on_api_server(
 ) -> Result<u8> {
     let kernel = Kernel::find(place)?;
     let assets = tools::ensure()?;
-    let programs = Programs::build()?;
+    let programs = Programs::build(Profile::Dev)?;
     let plane = ControlPlane::start(&programs, &assets)?;
     match &kernel {
         Kernel::Here => {
@@ -106,6 +109,27 @@ pub fn run_on_api_server(
             // A file, not a program of the payload: it is linked with no library.
             job.payload.file(KUBECTL, &assets.join("kubectl"));
             job.network = true;
+            guest::run(image, &job, sink)
+        }
+    }
+}
+
+/// Runs a measurement of `portolan-scenarios`, built as it is shipped, and returns its exit status.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(words: &[&str], place: Place, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    let kernel = Kernel::find(place)?;
+    let programs = Programs::build(Profile::Release)?;
+    match &kernel {
+        Kernel::Here => {
+            let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
+            Ok(exit_code(nested::stream(command.args(words), sink)?))
+        }
+        Kernel::Guest(image) => {
+            let mut job = with_our_programs(job(&[&[SCENARIOS], words].concat()), &programs);
+            job.memory = MEASURED_MEMORY;
+            job.deadline = Some(DEADLINE);
             guest::run(image, &job, sink)
         }
     }

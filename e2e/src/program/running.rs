@@ -32,9 +32,28 @@ impl Running {
     /// Its resident memory in kB, while it runs.
     #[must_use]
     pub fn memory_kb(&self) -> Option<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most that was ever resident, in kB, while it runs.
+    #[must_use]
+    pub fn peak_memory_kb(&self) -> Option<u64> {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        let line = status.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// The processor time that all its threads took so far, while it runs. The kernel counts in
+    /// hundredths.
+    #[must_use]
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        let ticks = cpu_ticks(&stat)?;
+        Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
     }
 
     /// Asks it to end (SIGTERM).
@@ -93,5 +112,26 @@ impl Drop for Running {
         // Nothing useful can be done here about a child that is gone already.
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
+    }
+}
+
+/// User and system time of `/proc/PID/stat`. The name of the program, in parentheses, may hold
+/// anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_the_name_whatever_it_holds() {
+        let stat = "77 (a) b) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 1 0 5 1000 200";
+        assert_eq!(cpu_ticks(stat), Some(281));
+        assert_eq!(cpu_ticks("77 (a"), None);
     }
 }

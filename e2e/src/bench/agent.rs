@@ -1,0 +1,139 @@
+//! The agent's programmer in this process, on a thread in a network namespace: it is given plans from
+//! memory, as the stream would, and tells what came of each.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use portolan_agent::kernel::linux::Datagram;
+use portolan_agent::kernel::{IptablesChoice, LinuxKernel};
+use portolan_agent::programmer::{Applied, Programmer};
+use portolan_agent::record::Record;
+use portolan_agent::slot::PlanSlot;
+use portolan_plan::{PlanHash, StagedChanges};
+use tokio::sync::watch;
+
+use super::watched::{Asked, Watch, Watched};
+use crate::namespace::Namespace;
+use crate::waits::Waits;
+
+/// The longest that programming a plan may take, on hardware.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What came of a plan.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// In the programmer's words. It took the time from the moment in which it had the plan.
+    pub applied: Applied,
+    /// What it asked of the kernel meanwhile.
+    pub asked: Asked,
+}
+
+/// A programmer at work. It does not listen to events of the network: nothing happens there.
+#[derive(Debug)]
+pub struct Agent {
+    slot: Arc<PlanSlot>,
+    applied: watch::Receiver<Applied>,
+    watch: Watch,
+    thread: Option<JoinHandle<Result<()>>>,
+    waits: Waits,
+}
+
+impl Agent {
+    /// Starts one whose record is in `state`. `tap` is shown all that goes to IPVS and to sets.
+    ///
+    /// # Errors
+    /// The record cannot be opened, or no thread be started.
+    pub fn start(
+        namespace: &Namespace,
+        state: &Path,
+        waits: Waits,
+        tap: Option<impl FnMut(Datagram<'_>) + Clone + Send + 'static>,
+    ) -> Result<Self> {
+        let slot = Arc::new(PlanSlot::default());
+        let (send, applied) = watch::channel(Applied::default());
+        let watch = Watch::default();
+        let record = Record::open(state)?;
+        let thread = namespace.start("programmer", {
+            let (slot, watch) = (slot.clone(), watch.clone());
+            move || {
+                let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+                if let Some(tap) = tap {
+                    kernel.tap(tap);
+                }
+                let kernel = Watched::new(kernel, watch);
+                // Nobody is told what drains, so nothing has a deadline.
+                let draining = watch::Sender::default();
+                Programmer::new(kernel, slot, record, send, draining).run();
+                Ok(())
+            }
+        })?;
+        Ok(Self {
+            slot,
+            applied,
+            watch,
+            thread: Some(thread),
+            waits,
+        })
+    }
+
+    /// Gives it a plan, or changes of the one it has, and waits until it is in force.
+    ///
+    /// # Errors
+    /// It failed, or took too long.
+    pub fn program(&self, staged: StagedChanges) -> Result<Outcome> {
+        drop(self.watch.take());
+        let generation = self.slot.commit(staged, PlanHash::default())?;
+        let applied = self.waits.until(
+            "the plan to be in force",
+            LIMIT,
+            Duration::from_millis(1),
+            || {
+                if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+                    bail!("the programmer has ended");
+                }
+                let applied = self.applied.borrow().clone();
+                Ok((applied.generation >= generation).then_some(applied))
+            },
+            || "it is still at work".into(),
+        )?;
+        if applied.failed > 0 {
+            bail!(
+                "{} operations failed: {}",
+                applied.failed,
+                applied.failures.join("; ")
+            );
+        }
+        Ok(Outcome {
+            applied,
+            asked: self.watch.take(),
+        })
+    }
+
+    /// Ends it; what it programmed stays.
+    ///
+    /// # Errors
+    /// Its own, if it could not even begin.
+    pub fn stop(mut self) -> Result<()> {
+        self.slot.stop();
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        let ended = thread.join();
+        ended
+            .map_err(|_| anyhow!("the programmer panicked"))?
+            .context("the programmer")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.slot.stop();
+        if let Some(thread) = self.thread.take() {
+            // Whoever cares for its error has called `stop`.
+            drop(thread.join());
+        }
+    }
+}
