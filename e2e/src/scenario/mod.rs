@@ -4,6 +4,7 @@ mod addresses;
 mod cluster;
 mod coexistence;
 mod control_plane;
+mod costs;
 mod draining;
 mod ipvs_rate;
 mod packet_path;
@@ -56,6 +57,7 @@ pub const ALL: &[Scenario] = &[
     restarts::SCENARIO,
     schedulers::SCENARIO,
     draining::SCENARIO,
+    costs::SCENARIO,
     ipvs_rate::SCENARIO,
 ];
 
