@@ -5,6 +5,7 @@
 //! the node's network changed it looks at links, addresses and routes at once, and at nothing else.
 
 mod drain;
+mod flows;
 mod look;
 mod schedule;
 
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use self::drain::Drains;
+pub use self::flows::{FlowCounter, FlowCounters};
 use self::look::Ground;
 use self::schedule::{Pass, Schedule};
 use crate::kernel::{Kernel, KernelError};
@@ -62,6 +64,7 @@ pub struct Programmer<K> {
     device: Option<Arc<str>>,
     drains: Drains,
     applied: watch::Sender<Applied>,
+    flows: flows::Flows,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -93,7 +96,13 @@ impl<K: Kernel> Programmer<K> {
             device: None,
             drains: Drains::new(draining),
             applied,
+            flows: flows::Flows::default(),
         }
+    }
+
+    /// What is done about stale UDP flows, from now on.
+    pub fn flow_counters(&self) -> watch::Receiver<FlowCounters> {
+        self.flows.counters()
     }
 
     /// Runs until the slot is stopped. What is in the kernel then stays there (S-199).
@@ -226,6 +235,7 @@ impl<K: Kernel> Programmer<K> {
                     Ok(()) => {
                         outcome.operations += 1;
                         shadow.note(op);
+                        self.flows.note(op, desired);
                     }
                     Err(error) => outcome.fail(&error),
                 }
@@ -240,6 +250,8 @@ impl<K: Kernel> Programmer<K> {
         self.put_on_record(&owned, outcome);
         self.owned = Some(owned);
         self.shadow = Some(shadow);
+        // Before the rest is written, the next datagram would make the same flow again (S-128).
+        self.flows.clean(&mut self.kernel, desired);
         if !sound {
             self.forget();
         }

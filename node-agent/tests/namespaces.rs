@@ -1,6 +1,6 @@
 //! Sets, rules and routes on the machine's own kernel, in fresh network namespaces; virtual
 //! servers stay in the model, since this kernel may have no IPVS. Witnesses are `ipset`,
-//! `iptables-save` and `ip`, which share no code with us.
+//! `iptables-save`, `conntrack` and `ip`, which share no code with us.
 //!
 //! Run with `cargo test -p portolan-agent --test namespaces`: as root, or where user namespaces
 //! are allowed.
@@ -12,6 +12,8 @@
     reason = "this is a test program without the test harness"
 )]
 
+#[path = "namespaces/flows.rs"]
+mod flows;
 #[path = "../ipset-rs/tests/kernel_runner/mod.rs"]
 mod kernel_runner;
 #[path = "namespaces/leftovers.rs"]
@@ -26,10 +28,10 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets};
-use portolan_agent::kernel::{Kernel, KernelError, SharedModel};
+use portolan_agent::kernel::{Kernel, KernelError, SharedModel, StaleFlows};
 use portolan_plan::{Family, NodePlan, PlanDocument};
-use portolan_reconcile::{Desired, HostAddress, HostNetwork, Network, Observed};
-use portolan_reconcile::{Op, OpKind, Owned, diff};
+use portolan_reconcile::{Connections, Op, OpKind, Owned, VirtualServerKey, diff};
+use portolan_reconcile::{Desired, Flow, HostAddress, HostNetwork, Network, Observed};
 
 use kernel_runner::{Test, become_root, output_of, run};
 
@@ -100,7 +102,7 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|a| !a.starts_with("--"))
         .collect();
-    if run(TESTS, &filters) {
+    if run(&[TESTS, flows::TESTS].concat(), &filters) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -195,6 +197,22 @@ impl Kernel for Here {
                 OpKind::Ipvs | OpKind::Sysctl => self.rest.apply(run),
             })
             .collect()
+    }
+
+    fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError> {
+        self.rest.connections(servers)
+    }
+
+    fn stale_flows(
+        &mut self,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError> {
+        self.rest.stale_flows(family, is_stale)
+    }
+
+    fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
+        self.rest.forget_flows(flows)
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan_agent::kernel::linux::Sent;
-use portolan_agent::kernel::{Kernel, KernelError, LinuxKernel};
-use portolan_reconcile::{Connections, Network, Observed, Op, OpKind, VirtualServerKey};
+use portolan_agent::kernel::{Kernel, KernelError, LinuxKernel, StaleFlows};
+use portolan_plan::Family;
+use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, VirtualServerKey};
 
 /// What was asked of a kernel since the last plan.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,10 @@ pub struct Asked {
     pub dumps: u64,
     /// Of how many virtual servers connections were counted, once for each time.
     pub counted: u64,
+    /// How often the UDP flows of a family were read.
+    pub flow_looks: u64,
+    /// How many UDP flows were deleted.
+    pub flows_deleted: u64,
     /// Operations by the part of the kernel that they are for.
     pub operations: BTreeMap<OpKind, u64>,
     /// Of these, questions whether there is a scheduler, which the kernel refuses on purpose.
@@ -47,7 +52,8 @@ impl Asked {
     /// each time something was read.
     #[must_use]
     pub fn messages(&self) -> u64 {
-        self.sent.messages + self.others() + self.looks + self.dumps
+        let flows = self.flow_looks + self.flows_deleted;
+        self.sent.messages + self.others() + self.looks + self.dumps + flows
     }
 
     fn others(&self) -> u64 {
@@ -193,5 +199,27 @@ impl Kernel for Watched {
             ));
         }
         results
+    }
+
+    fn stale_flows(
+        &mut self,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError> {
+        self.timed(
+            |kernel| kernel.stale_flows(family, is_stale),
+            |asked, took| {
+                asked.flow_looks += 1;
+                asked.reading += took;
+            },
+        )
+    }
+
+    fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
+        let count = flows.len() as u64;
+        self.timed(
+            |kernel| kernel.forget_flows(flows),
+            |asked, _| asked.flows_deleted += count,
+        )
     }
 }

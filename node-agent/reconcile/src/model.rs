@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use portolan_plan::Family;
 use thiserror::Error;
 
-use crate::{Connections, Observed, Op, SetId, VirtualServerKey};
+use crate::{Connections, Flow, Observed, Op, SetId, VirtualServerKey};
 
 /// Schedulers that a kernel has unless somebody left them out.
 const SCHEDULERS: [&str; 13] = [
@@ -45,6 +45,8 @@ pub struct ModelKernel {
     pub log: Vec<Op>,
     /// How many connections real servers have; none where it says nothing.
     pub connections: Connections,
+    /// The UDP flows that its connection tracking remembers.
+    pub flows: BTreeSet<Flow>,
 }
 
 impl ModelKernel {
@@ -105,6 +107,14 @@ impl ModelKernel {
             Some((*server, counts.collect()))
         };
         servers.iter().filter_map(held).collect()
+    }
+
+    /// Deletes one flow.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] if it is not there any more, be it that the same client has another one.
+    pub fn forget(&mut self, flow: &Flow) -> Result<(), Refusal> {
+        need(self.flows.remove(flow), Refusal::NotFound)
     }
 
     fn set_is(&self, set: SetId, there: bool) -> Result<(), Refusal> {

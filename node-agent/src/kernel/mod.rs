@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
-use portolan_reconcile::{Connections, Network, Observed, Op, VirtualServerKey};
+use portolan_plan::Family;
+use portolan_reconcile::{Connections, Flow, Network, Observed, Op, VirtualServerKey};
 use thiserror::Error;
 
 pub use linux::{IptablesChoice, LinuxKernel, Missing};
@@ -43,6 +44,32 @@ pub trait Kernel {
 
     /// Does operations in order, and answers each. One that fails does not stop the others.
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>>;
+
+    /// Reads all UDP flows that connection tracking has of a family, and gives back the stale ones.
+    ///
+    /// # Errors
+    /// [`KernelError`] when they cannot be read; then none may be deleted either (S-130).
+    fn stale_flows(
+        &mut self,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError>;
+
+    /// Deletes exactly these flows, and answers each. One that is not there any more is deleted.
+    fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>>;
+}
+
+/// What came of reading the UDP flows of a family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StaleFlows {
+    /// How many flows were read.
+    pub seen: u64,
+    /// The stale ones among them.
+    pub stale: Vec<Flow>,
+    /// Whether there are more stale ones, to be read once these are gone.
+    pub more: bool,
+    /// Whether the list changed each time it was read, so that some may be missing (S-130).
+    pub interrupted: bool,
 }
 
 /// The kernel, or a tool that speaks to it, did not do what was asked.

@@ -3,9 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_reconcile::{Connections, ModelKernel, Network, Observed, Op, VirtualServerKey};
+use portolan_plan::Family;
+use portolan_reconcile::{
+    Connections, Flow, ModelKernel, Network, Observed, Op, Refusal, VirtualServerKey,
+};
 
-use super::{Kernel, KernelError};
+use super::{Kernel, KernelError, StaleFlows};
+
+const BLIND: &str = "the model was told to be blind";
 
 /// A model kernel that a test can look into while it is being programmed.
 #[derive(Debug, Clone, Default)]
@@ -21,8 +26,16 @@ pub struct Eyes {
     pub network: usize,
     /// How often virtual servers, sets and rules were.
     pub services: usize,
+    /// How often the flows of a family were read, with or without success.
+    pub flows: BTreeMap<Family, usize>,
     /// While this is there, the network cannot be read.
     pub blind: bool,
+    /// While this is there, flows cannot be read.
+    pub flows_unreadable: bool,
+    /// While this is there, lists of flows change while they are read.
+    pub interrupted: bool,
+    /// How many stale flows are found at once, if not all.
+    pub flows_at_once: Option<usize>,
     /// What the next looks at the network see in its place: it changes while it is read.
     pub glimpses: VecDeque<Network>,
 }
@@ -44,8 +57,7 @@ impl Kernel for SharedModel {
         let mut eyes = self.eyes();
         eyes.network += 1;
         if eyes.blind {
-            let reason = "the model was told to be blind";
-            return Err(KernelError::new("read addresses and routes", reason));
+            return Err(KernelError::new("read addresses and routes", BLIND));
         }
         match eyes.glimpses.pop_front() {
             Some(glimpse) => Ok(glimpse),
@@ -83,5 +95,40 @@ impl Kernel for SharedModel {
         ops.iter()
             .map(|op| model.apply(op).map_err(|r| KernelError::new(op, &r)))
             .collect()
+    }
+
+    fn stale_flows(
+        &mut self,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError> {
+        let mut eyes = self.eyes();
+        *eyes.flows.entry(family).or_default() += 1;
+        if eyes.flows_unreadable {
+            return Err(KernelError::new("read flows", BLIND));
+        }
+        let model = self.lock();
+        let of_family = |flow: &&Flow| flow.family() == family;
+        let mut stale: Vec<_> = model.flows.iter().filter(of_family).copied().collect();
+        let seen = u64::try_from(stale.len()).unwrap_or(u64::MAX);
+        stale.retain(is_stale);
+        let limit = eyes.flows_at_once.unwrap_or(usize::MAX);
+        let more = stale.len() > limit;
+        stale.truncate(limit);
+        Ok(StaleFlows {
+            seen,
+            stale,
+            more,
+            interrupted: eyes.interrupted,
+        })
+    }
+
+    fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
+        let mut model = self.lock();
+        let mut forget = |flow: &Flow| match model.forget(flow) {
+            Ok(()) | Err(Refusal::NotFound) => Ok(()),
+            Err(refusal) => Err(KernelError::new("forget a flow", &refusal)),
+        };
+        flows.iter().map(&mut forget).collect()
     }
 }

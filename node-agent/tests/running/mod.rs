@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use portolan_agent::kernel::SharedModel;
-use portolan_agent::programmer::{Applied, Programmer};
+use portolan_agent::programmer::{Applied, FlowCounters, Programmer};
 use portolan_agent::record::Record;
 use portolan_agent::slot::PlanSlot;
 use portolan_plan::{Change, EntryHash, PlanDocument, PlanHash, StagedChanges};
@@ -32,6 +32,7 @@ pub(crate) struct Running {
     pub(crate) slot: Arc<PlanSlot>,
     applied: watch::Receiver<Applied>,
     draining: watch::Receiver<BTreeSet<IpAddr>>,
+    flow_counters: watch::Receiver<FlowCounters>,
     thread: JoinHandle<()>,
 }
 
@@ -44,12 +45,14 @@ impl Running {
         let record = Record::open(state).unwrap();
         let (tell, draining) = watch::channel(BTreeSet::new());
         let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, tell);
+        let flow_counters = programmer.flow_counters();
         let thread = std::thread::spawn(move || programmer.run());
         Self {
             kernel,
             slot,
             applied,
             draining,
+            flow_counters,
             thread,
         }
     }
@@ -99,6 +102,12 @@ impl Running {
     /// Waits until nothing drains any more.
     pub(crate) fn until_drained(&self) {
         self.until("nothing drains", |_| self.draining().is_empty());
+    }
+
+    /// What was done about stale UDP flows.
+    #[allow(dead_code, reason = "not every test program asks")]
+    pub(crate) fn flow_counters(&self) -> FlowCounters {
+        self.flow_counters.borrow().clone()
     }
 
     pub(crate) fn stop(self) -> SharedModel {

@@ -1,6 +1,7 @@
 //! The Linux kernel: the only place that opens its sockets, writes its settings or starts its
 //! tools. Blocking, for one thread.
 
+mod conntrack;
 mod events;
 mod iptables;
 mod link;
@@ -16,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use portolan_plan::Family;
-use portolan_reconcile::{Connections, Network, Observed, Op, OpKind, VirtualServerKey};
+use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, VirtualServerKey};
 
-use super::{Kernel, KernelError};
+use super::{Kernel, KernelError, StaleFlows};
 
+pub use conntrack::Conntrack;
 pub use events::Events;
 pub use iptables::IptablesChoice;
 pub use link::Links;
@@ -36,6 +38,7 @@ pub struct LinuxKernel {
     sets: Sets,
     link: Links,
     rules: Rules,
+    conntrack: Conntrack,
 }
 
 /// Everything that a node lacks to be programmed.
@@ -66,18 +69,26 @@ impl LinuxKernel {
         let sets = Sets::open();
         let link = Links::open();
         let rules = Rules::find(iptables);
-        match (servers, sets, link, rules) {
-            (Ok(servers), Ok(sets), Ok(link), Ok(rules)) => {
+        let conntrack = Conntrack::open();
+        match (servers, sets, link, rules, conntrack) {
+            (Ok(servers), Ok(sets), Ok(link), Ok(rules), Ok(conntrack)) => {
                 rules.tell();
                 Ok(Self {
                     servers,
                     sets,
                     link,
                     rules,
+                    conntrack,
                 })
             }
-            (servers, sets, link, rules) => {
-                let errors = [servers.err(), sets.err(), link.err(), rules.err()];
+            (servers, sets, link, rules, conntrack) => {
+                let errors = [
+                    servers.err(),
+                    sets.err(),
+                    link.err(),
+                    rules.err(),
+                    conntrack.err(),
+                ];
                 Err(Missing {
                     errors: errors.into_iter().flatten().collect(),
                 })
@@ -143,5 +154,17 @@ impl Kernel for LinuxKernel {
         runs.flat_map(|run| run.first().map(|op| self.apply_run(op.kind(), run)))
             .flatten()
             .collect()
+    }
+
+    fn stale_flows(
+        &mut self,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError> {
+        self.conntrack.stale(family, is_stale)
+    }
+
+    fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
+        self.conntrack.forget(flows)
     }
 }

@@ -1,0 +1,328 @@
+//! Messages to and from connection tracking (`ctnetlink`): a dump of the UDP flows of a family, and
+//! the deletion of exactly one flow. No I/O.
+//!
+//! Invariant: a deletion always names a whole flow. Without the tuple the kernel would delete every
+//! entry it has, so there is no request in which it could be missing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use netlink_packet_core::{
+    DecodeError, Emitable, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE,
+    NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NlaBuffer, NlasIterator, Parseable, parse_u8,
+    parse_u16_be, parse_u32_be,
+};
+use portolan_plan::Family;
+use portolan_reconcile::Flow;
+
+/// `sizeof(struct nlmsghdr)`.
+const HEADER_LENGTH: usize = 16;
+/// `sizeof(struct nfgenmsg)`.
+const NFNETLINK_HEADER_LENGTH: usize = 4;
+/// `NFNL_SUBSYS_CTNETLINK`: upper byte of the message type.
+const SUBSYSTEM: u8 = 1;
+
+const MSG_NEW: u8 = 0;
+const MSG_GET: u8 = 1;
+const MSG_DELETE: u8 = 2;
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const IPPROTO_UDP: u8 = 17;
+
+// enum ctattr_type
+const TUPLE_ORIGINAL: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+const FILTER: u16 = 25;
+// enum ctattr_tuple
+const TUPLE_ADDRESSES: u16 = 1;
+const TUPLE_PROTOCOL: u16 = 2;
+const TUPLE_ZONE: u16 = 3;
+// enum ctattr_ip
+const IPV4_SOURCE: u16 = 1;
+const IPV4_DESTINATION: u16 = 2;
+const IPV6_SOURCE: u16 = 3;
+const IPV6_DESTINATION: u16 = 4;
+// enum ctattr_l4proto
+const PROTOCOL_NUMBER: u16 = 1;
+const SOURCE_PORT: u16 = 2;
+const DESTINATION_PORT: u16 = 3;
+// enum ctattr_filter, and its flag for the number of the protocol
+const FILTER_ORIGINAL: u16 = 1;
+const FILTER_BY_PROTOCOL: u32 = 1 << 3;
+
+/// What is asked of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request<'a> {
+    /// All UDP flows of a family. Kernels before 5.8 overlook the protocol and tell of all flows.
+    Dump(Family),
+    /// Delete this flow, if it is still there.
+    Delete(&'a Flow),
+}
+
+impl Request<'_> {
+    /// Appends the whole netlink message.
+    pub(super) fn encode(self, sequence: u32, acknowledge: bool, buffer: &mut Vec<u8>) {
+        let (command, family, flags) = match self {
+            Self::Dump(family) => (MSG_GET, family, NLM_F_DUMP),
+            Self::Delete(flow) => (MSG_DELETE, flow.family(), 0),
+        };
+        let start = buffer.len();
+        buffer.extend_from_slice(&[0; HEADER_LENGTH]);
+        let family = match family {
+            Family::Ipv4 => AF_INET,
+            Family::Ipv6 => AF_INET6,
+        };
+        buffer.extend_from_slice(&[family, 0, 0, 0]);
+        match self {
+            Self::Dump(_) => put_filter(buffer),
+            Self::Delete(flow) => put_flow(buffer, flow),
+        }
+        let acknowledge = if acknowledge { NLM_F_ACK } else { 0 };
+        let mut header = NetlinkHeader::default();
+        let length = buffer.len().saturating_sub(start);
+        header.length = u32::try_from(length).unwrap_or(u32::MAX);
+        header.message_type = u16::from_be_bytes([SUBSYSTEM, command]);
+        header.flags = NLM_F_REQUEST | acknowledge | flags;
+        header.sequence_number = sequence;
+        if let Some(message) = buffer.get_mut(start..) {
+            header.emit(message);
+        }
+    }
+}
+
+fn put_filter(buffer: &mut Vec<u8>) {
+    put_nested(buffer, TUPLE_ORIGINAL, |tuple| {
+        put_nested(tuple, TUPLE_PROTOCOL, |protocol| {
+            put(protocol, PROTOCOL_NUMBER, &[IPPROTO_UDP]);
+        });
+    });
+    put_nested(buffer, FILTER, |filter| {
+        put(filter, FILTER_ORIGINAL, &FILTER_BY_PROTOCOL.to_ne_bytes());
+    });
+}
+
+fn put_flow(buffer: &mut Vec<u8>, flow: &Flow) {
+    put_tuple(buffer, TUPLE_ORIGINAL, flow.source, flow.destination);
+    if flow.zone != 0 {
+        put(buffer, ZONE, &flow.zone.to_be_bytes());
+    }
+    if let Some(id) = flow.id {
+        put(buffer, ID, &id.to_be_bytes());
+    }
+}
+
+fn put_tuple(buffer: &mut Vec<u8>, kind: u16, source: SocketAddr, destination: SocketAddr) {
+    put_nested(buffer, kind, |tuple| {
+        put_nested(tuple, TUPLE_ADDRESSES, |addresses| {
+            put_address(addresses, IPV4_SOURCE, IPV6_SOURCE, source.ip());
+            put_address(
+                addresses,
+                IPV4_DESTINATION,
+                IPV6_DESTINATION,
+                destination.ip(),
+            );
+        });
+        put_nested(tuple, TUPLE_PROTOCOL, |protocol| {
+            put(protocol, PROTOCOL_NUMBER, &[IPPROTO_UDP]);
+            put(protocol, SOURCE_PORT, &source.port().to_be_bytes());
+            put(
+                protocol,
+                DESTINATION_PORT,
+                &destination.port().to_be_bytes(),
+            );
+        });
+    });
+}
+
+fn put_address(buffer: &mut Vec<u8>, kind_v4: u16, kind_v6: u16, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => put(buffer, kind_v4, &address.octets()),
+        IpAddr::V6(address) => put(buffer, kind_v6, &address.octets()),
+    }
+}
+
+/// Appends one attribute and its padding. All of ours are a few bytes long.
+fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    buffer.extend_from_slice(&attribute_length(value.len()).to_ne_bytes());
+    buffer.extend_from_slice(&kind.to_ne_bytes());
+    buffer.extend_from_slice(value);
+    buffer.resize(buffer.len().next_multiple_of(4), 0);
+}
+
+fn put_nested(buffer: &mut Vec<u8>, kind: u16, content: impl FnOnce(&mut Vec<u8>)) {
+    let start = buffer.len();
+    put(buffer, kind | NLA_F_NESTED, &[]);
+    let inner = buffer.len();
+    content(buffer);
+    let length = attribute_length(buffer.len().saturating_sub(inner));
+    let place = buffer
+        .get_mut(start..)
+        .and_then(<[u8]>::first_chunk_mut::<2>);
+    if let Some(place) = place {
+        *place = length.to_ne_bytes();
+    }
+}
+
+fn attribute_length(value: usize) -> u16 {
+    u16::try_from(value.saturating_add(4)).unwrap_or(u16::MAX)
+}
+
+/// One message out of a datagram.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message<'a> {
+    /// Its netlink header.
+    pub(super) header: NetlinkHeader,
+    payload: &'a [u8],
+}
+
+impl Message<'_> {
+    /// The error number if this is an acknowledgement or the end of a dump, 0 for success.
+    pub(super) fn error_code(&self) -> Option<i32> {
+        /// Stands for an error message too short to hold a number.
+        const EBADMSG: i32 = 74;
+        let code = || {
+            let bytes = self.payload.first_chunk::<4>()?;
+            Some(i32::from_ne_bytes(*bytes).saturating_neg())
+        };
+        match self.header.message_type {
+            NLMSG_ERROR => Some(code().unwrap_or(EBADMSG)),
+            NLMSG_DONE => Some(code().unwrap_or(0)),
+            _ => None,
+        }
+    }
+
+    /// The UDP flow it tells of; `None` for flows of other protocols, and for what else there is.
+    ///
+    /// # Errors
+    /// An attribute is cut short.
+    pub(super) fn flow(&self) -> Result<Option<Flow>, DecodeError> {
+        if self.header.message_type != u16::from_be_bytes([SUBSYSTEM, MSG_NEW]) {
+            return Ok(None);
+        }
+        let attributes = self.payload.get(NFNETLINK_HEADER_LENGTH..);
+        let attributes = attributes.ok_or("message is shorter than the nfnetlink header")?;
+        let (mut original, mut reply) = (Tuple::default(), Tuple::default());
+        let (mut zone, mut id) = (None, None);
+        for attribute in NlasIterator::new(attributes) {
+            let attribute = attribute?;
+            match attribute.kind() {
+                TUPLE_ORIGINAL => original = Tuple::parse(attribute.value())?,
+                TUPLE_REPLY => reply = Tuple::parse(attribute.value())?,
+                ZONE => zone = Some(parse_u16_be(attribute.value())?),
+                ID => id = Some(parse_u32_be(attribute.value())?),
+                _ => {}
+            }
+        }
+        if original.protocol != Some(IPPROTO_UDP) {
+            return Ok(None);
+        }
+        let whole = || {
+            Some(Flow {
+                source: original.source()?,
+                destination: original.destination()?,
+                reply_source: reply.source()?,
+                // A zone may count for one direction only, and is then told with its tuple.
+                zone: zone.or(original.zone).unwrap_or(0),
+                id,
+            })
+        };
+        Ok(whole())
+    }
+}
+
+/// Walks over the messages of a datagram; stops after the first broken one.
+pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message<'_>, DecodeError>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let current = std::mem::take(&mut rest);
+        Some(NetlinkBuffer::new_checked(current).and_then(|buffer| {
+            let header = NetlinkHeader::parse(&buffer)?;
+            let aligned = (buffer.length() as usize).next_multiple_of(4);
+            rest = current.get(aligned..).unwrap_or_default();
+            Ok(Message {
+                header,
+                payload: buffer.payload(),
+            })
+        }))
+    })
+}
+
+/// One direction of a flow.
+#[derive(Debug, Default)]
+struct Tuple {
+    addresses: [Option<IpAddr>; 2],
+    ports: [Option<u16>; 2],
+    protocol: Option<u8>,
+    zone: Option<u16>,
+}
+
+impl Tuple {
+    fn source(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.addresses[0]?, self.ports[0]?))
+    }
+
+    fn destination(&self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.addresses[1]?, self.ports[1]?))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut tuple = Self::default();
+        for attribute in NlasIterator::new(bytes) {
+            let attribute = attribute?;
+            match attribute.kind() {
+                TUPLE_ADDRESSES => tuple.addresses(attribute.value())?,
+                TUPLE_PROTOCOL => tuple.protocol(attribute.value())?,
+                TUPLE_ZONE => tuple.zone = Some(parse_u16_be(attribute.value())?),
+                _ => {}
+            }
+        }
+        Ok(tuple)
+    }
+
+    fn addresses(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        for attribute in NlasIterator::new(bytes) {
+            let attribute = attribute?;
+            match attribute.kind() {
+                IPV4_SOURCE | IPV6_SOURCE => self.addresses[0] = Some(address(&attribute)?),
+                IPV4_DESTINATION | IPV6_DESTINATION => {
+                    self.addresses[1] = Some(address(&attribute)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn protocol(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        for attribute in NlasIterator::new(bytes) {
+            let attribute = attribute?;
+            let value = attribute.value();
+            match attribute.kind() {
+                PROTOCOL_NUMBER => self.protocol = Some(parse_u8(value)?),
+                SOURCE_PORT => self.ports[0] = Some(parse_u16_be(value)?),
+                DESTINATION_PORT => self.ports[1] = Some(parse_u16_be(value)?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn address(attribute: &NlaBuffer<&[u8]>) -> Result<IpAddr, DecodeError> {
+    let bytes = attribute.value();
+    if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
+        return Ok(Ipv4Addr::from(octets).into());
+    }
+    let octets = <[u8; 16]>::try_from(bytes);
+    let octets = octets.map_err(|_| DecodeError::invalid_ip_address(bytes.len()))?;
+    Ok(Ipv6Addr::from(octets).into())
+}
+
+#[cfg(test)]
+#[path = "captures.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! Connection tracking through netlink: the stale ones among its UDP flows, and their deletion.
+
+mod codec;
+mod socket;
+
+use portolan_plan::Family;
+use portolan_reconcile::Flow;
+
+use self::socket::{Error, Socket};
+use crate::kernel::{KernelError, StaleFlows};
+
+/// How often a list that changes while it is read is read again (S-130).
+const ATTEMPTS: usize = 4;
+/// Stale flows held at once; a table may have millions, and an agent has few megabytes.
+const AT_ONCE: usize = 32_768;
+
+/// The flows of the kernel.
+pub struct Conntrack {
+    // Gone after a failure, so that no late answer is taken for one to the next request.
+    socket: Option<Socket>,
+    at_once: usize,
+}
+
+impl std::fmt::Debug for Conntrack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conntrack").finish_non_exhaustive()
+    }
+}
+
+impl Conntrack {
+    /// Opens the socket in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// This process may not use it.
+    pub fn open() -> Result<Self, KernelError> {
+        let socket =
+            Socket::open().map_err(|e| KernelError::new("open connection tracking", &e))?;
+        Ok(Self {
+            socket: Some(socket),
+            at_once: AT_ONCE,
+        })
+    }
+
+    /// Holds fewer stale flows at once.
+    #[must_use]
+    pub fn at_most(mut self, flows: usize) -> Self {
+        self.at_once = flows;
+        self
+    }
+
+    /// Reads all UDP flows of a family, and gives back those that are stale (S-130).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stale(
+        &mut self,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError> {
+        let limit = self.at_once;
+        let mut found = StaleFlows::default();
+        for _ in 0..ATTEMPTS {
+            found.seen = 0;
+            let stale = &mut found.stale;
+            let (seen, more) = (&mut found.seen, &mut found.more);
+            let interrupted = self.with(|socket| {
+                socket.dump(family, |flow| {
+                    *seen += 1;
+                    match is_stale(&flow) {
+                        true if stale.len() < limit => stale.push(flow),
+                        true => *more = true,
+                        false => {}
+                    }
+                })
+            });
+            let failed = |e| KernelError::new(&format!("read {family} flows"), &explain(&e));
+            found.interrupted = interrupted.map_err(failed)?;
+            // What one attempt missed, another has seen.
+            if !found.interrupted || found.more {
+                break;
+            }
+        }
+        found.stale.sort_unstable();
+        found.stale.dedup();
+        Ok(found)
+    }
+
+    /// Deletes exactly these flows, many in one send.
+    pub fn forget(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
+        let failed = |flow: &Flow, error: &Error| {
+            let action = format!(
+                "forget the flow from {} to {}",
+                flow.source, flow.destination
+            );
+            KernelError::new(&action, &explain(error))
+        };
+        match self.with(|socket| socket.delete(flows)) {
+            Ok(results) => flows
+                .iter()
+                .zip(results)
+                .map(|(flow, result)| result.map_err(|e| failed(flow, &e)))
+                .collect(),
+            Err(error) => flows.iter().map(|flow| Err(failed(flow, &error))).collect(),
+        }
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
+        let mut socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => Socket::open()?,
+        };
+        let done = act(&mut socket)?;
+        self.socket = Some(socket);
+        Ok(done)
+    }
+}
+
+fn explain(error: &Error) -> String {
+    /// What nfnetlink says of a subsystem that it does not have.
+    const EINVAL: i32 = 22;
+    const EPERM: i32 = 1;
+    match error {
+        Error::Kernel(EINVAL) => {
+            format!("{error}; is the module nf_conntrack_netlink there (modprobe it on this node)?")
+        }
+        Error::Kernel(EPERM) => format!("{error}; the agent needs CAP_NET_ADMIN"),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,218 @@
+//! Connection tracking of the real kernel: what is read of it, and that deletions are exact. Rules
+//! stand in for IPVS, and `conntrack` is the witness.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+
+use portolan_agent::kernel::linux::Conntrack;
+use portolan_plan::Family;
+use portolan_reconcile::Flow;
+
+use super::ip;
+use super::kernel_runner::{Test, output_of};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("udp_flows_are_read_as_they_are_tracked", flows_are_read),
+    ("deleting_a_flow_deletes_no_other", deletions_are_exact),
+    (
+        "flows_in_zones_of_others_are_told_apart",
+        zones_are_told_apart,
+    ),
+    (
+        "many_flows_are_deleted_in_rounds",
+        many_are_deleted_in_rounds,
+    ),
+];
+
+/// Packets to these are translated to the backend of their family, port 5353.
+const FRONTENDS: [&str; 2] = ["10.96.0.10:53", "[fd00:10:96::a]:53"];
+const BACKENDS: [&str; 2] = ["10.244.1.7:5353", "[fd00:10:244:1::7]:5353"];
+/// Nobody translates packets to these.
+const OTHERS: [&str; 2] = ["10.96.0.11:53", "[fd00:10:96::b]:53"];
+
+/// A namespace that tracks connections and sends everything to itself.
+fn lay() {
+    for arguments in [
+        "link set lo up",
+        "address add 10.244.1.7/32 dev lo",
+        "address add fd00:10:244:1::7/128 dev lo nodad",
+        "route add local 10.96.0.0/12 dev lo",
+        "route add local fd00:10:96::/112 dev lo",
+    ] {
+        ip(arguments);
+    }
+    for (program, at) in [("iptables", 0), ("ip6tables", 1)] {
+        let address: SocketAddr = FRONTENDS[at].parse().unwrap();
+        let address = address.ip().to_string();
+        let rule = ["-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", &address];
+        let target = ["-j", "DNAT", "--to-destination", BACKENDS[at]];
+        output_of(program, &[&rule[..], &target].concat());
+    }
+}
+
+/// Sends one datagram from a port of the backend's address, which nobody answers.
+fn send(from: u16, to: &str) {
+    let to: SocketAddr = to.parse().unwrap();
+    let own = BACKENDS[usize::from(to.is_ipv6())];
+    let own: SocketAddr = own.parse().unwrap();
+    let socket = UdpSocket::bind((own.ip(), from)).unwrap();
+    socket.send_to(b"?", to).unwrap();
+}
+
+/// Everything that the kernel has of a protocol, as `conntrack` tells it.
+fn tracked(protocol: &str) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    for family in ["ipv4", "ipv6"] {
+        let text = output_of("conntrack", &["-L", "-f", family, "-p", protocol]);
+        let told = |line: &str| {
+            let words = line.split_whitespace();
+            let words = words.filter(|word| word.contains("src=") || word.contains("port="));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        lines.extend(text.lines().map(told));
+    }
+    lines
+}
+
+fn read(conntrack: &mut Conntrack, family: Family) -> Vec<Flow> {
+    let found = conntrack.stale(family, &|_| true).unwrap();
+    assert!(!found.more && !found.interrupted);
+    assert_eq!(usize::try_from(found.seen), Ok(found.stale.len()));
+    found.stale
+}
+
+/// Source port, destination and who is expected to answer.
+fn told(flows: &[Flow]) -> BTreeSet<(u16, String, String)> {
+    let told = |flow: &Flow| {
+        let (to, from) = (flow.destination.to_string(), flow.reply_source.to_string());
+        (flow.source.port(), to, from)
+    };
+    flows.iter().map(told).collect()
+}
+
+/// S-123, S-124, S-126, S-130.
+fn flows_are_read() {
+    lay();
+    let mut conntrack = Conntrack::open().unwrap();
+    for (at, family) in Family::BOTH.into_iter().enumerate() {
+        send(40_000, FRONTENDS[at]);
+        send(40_001, OTHERS[at]);
+        let wanted = [
+            (40_000, FRONTENDS[at].to_owned(), BACKENDS[at].to_owned()),
+            (40_001, OTHERS[at].to_owned(), OTHERS[at].to_owned()),
+        ];
+        let flows = read(&mut conntrack, family);
+        assert_eq!(told(&flows), BTreeSet::from(wanted));
+        assert!(flows.iter().all(|flow| flow.id.is_some() && flow.zone == 0));
+    }
+}
+
+/// S-130: the very flow goes, and nothing beside it, be it that only the id differs.
+fn deletions_are_exact() {
+    lay();
+    let mut conntrack = Conntrack::open().unwrap();
+    let open = std::net::TcpListener::bind("10.244.1.7:8080").unwrap();
+    let _connected = std::net::TcpStream::connect(open.local_addr().unwrap()).unwrap();
+    let tcp = tracked("tcp");
+    assert_eq!(tcp.len(), 1, "{tcp:?}");
+    for (at, family) in Family::BOTH.into_iter().enumerate() {
+        for client in [40_000, 40_001] {
+            send(client, FRONTENDS[at]);
+            send(client, OTHERS[at]);
+        }
+        let before = tracked("udp");
+        let flows = read(&mut conntrack, family);
+        assert_eq!(flows.len(), 4);
+        let of_frontend = |flow: &&Flow| flow.destination == FRONTENDS[at].parse().unwrap();
+        let old = *flows.iter().find(of_frontend).unwrap();
+        assert_eq!(conntrack.forget(&[old]), [Ok(())]);
+        let gone: Vec<_> = before.difference(&tracked("udp")).cloned().collect();
+        let named = format!("sport={} dport=53", old.source.port());
+        assert!(gone.len() == 1 && gone[0].contains(&named), "{gone:?}");
+        assert_eq!(conntrack.forget(&[old]), [Ok(())], "it is gone");
+        // The client goes on: the kernel has a flow with the same addresses and ports. Its id is
+        // another one, unless it lies in the same place of the kernel's memory.
+        send(old.source.port(), FRONTENDS[at]);
+        assert_eq!(tracked("udp"), before);
+        let again = read(&mut conntrack, family);
+        assert_eq!(told(&again), told(&flows));
+        let new = *again
+            .iter()
+            .find(|flow| flow.source == old.source && of_frontend(flow))
+            .unwrap();
+        let other = Flow {
+            id: new.id.map(|id| id ^ 1),
+            ..new
+        };
+        assert_eq!(
+            conntrack.forget(&[other]),
+            [Ok(())],
+            "there is none with this id"
+        );
+        assert_eq!(tracked("udp"), before);
+    }
+    assert_eq!(tracked("tcp"), tcp, "S-123");
+}
+
+/// Zones made by others: a flow in one is deleted there, and its like in none stays.
+fn zones_are_told_apart() {
+    lay();
+    let in_zone = ["-j", "CT", "--zone", "7"];
+    let one_way = ["-j", "CT", "--zone-orig", "9"];
+    for (client, target) in [("40001", in_zone), ("40002", one_way)] {
+        let rule = ["-t", "raw", "-A", "OUTPUT", "-p", "udp", "--sport", client];
+        output_of("iptables", &[&rule[..], &target].concat());
+    }
+    let mut conntrack = Conntrack::open().unwrap();
+    let zones = |flows: &[Flow]| -> BTreeSet<_> {
+        flows
+            .iter()
+            .map(|flow| (flow.source.port(), flow.zone))
+            .collect()
+    };
+    for client in [40_000, 40_001, 40_002] {
+        send(client, OTHERS[0]);
+    }
+    let flows = read(&mut conntrack, Family::Ipv4);
+    assert_eq!(
+        zones(&flows),
+        [(40_000, 0), (40_001, 7), (40_002, 9)].into()
+    );
+    let in_zones: Vec<_> = flows.into_iter().filter(|flow| flow.zone != 0).collect();
+    assert_eq!(conntrack.forget(&in_zones), [Ok(()), Ok(())]);
+    assert_eq!(
+        zones(&read(&mut conntrack, Family::Ipv4)),
+        [(40_000, 0)].into()
+    );
+}
+
+/// Many flows, and fewer held at once than are stale: rounds end, and all of them go.
+fn many_are_deleted_in_rounds() {
+    lay();
+    let mut conntrack = Conntrack::open().unwrap().at_most(300);
+    let clients = 20_000..21_000;
+    for client in clients.clone() {
+        send(client, FRONTENDS[0]);
+    }
+    send(40_000, OTHERS[0]);
+    let is_stale = |flow: &Flow| flow.destination == FRONTENDS[0].parse().unwrap();
+    let mut deleted = 0;
+    for round in 1.. {
+        assert!(round <= 4, "{deleted} are deleted");
+        let found = conntrack.stale(Family::Ipv4, &is_stale).unwrap();
+        assert_eq!(
+            found.more,
+            found.stale.len() == 300 && round < 4,
+            "round {round}"
+        );
+        assert!(conntrack.forget(&found.stale).iter().all(Result::is_ok));
+        deleted += found.stale.len();
+        if !found.more {
+            break;
+        }
+    }
+    assert_eq!(deleted, clients.len());
+    let left = read(&mut conntrack, Family::Ipv4);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].source.port(), 40_000);
+}
