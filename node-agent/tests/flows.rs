@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+#[allow(dead_code, reason = "other tests need more of it")]
 mod running;
 
 use std::collections::BTreeMap;

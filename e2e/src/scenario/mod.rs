@@ -12,6 +12,7 @@ mod refusals;
 mod restarts;
 mod schedulers;
 mod topology;
+mod udp;
 
 use std::fmt;
 
@@ -58,6 +59,7 @@ pub const ALL: &[Scenario] = &[
     schedulers::SCENARIO,
     draining::SCENARIO,
     costs::SCENARIO,
+    udp::SCENARIO,
     ipvs_rate::SCENARIO,
 ];
 

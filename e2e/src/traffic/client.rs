@@ -10,7 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::{Protocol, association};
 
-const QUESTION: &[u8] = b"who are you?";
+pub(super) const QUESTION: &[u8] = b"who are you?";
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,13 +153,13 @@ fn timed(act: impl FnOnce(Instant) -> io::Result<Outcome>) -> Attempt {
 }
 
 /// What is left of a deadline; never zero, which would mean "for ever".
-fn left(start: Instant, deadline: Duration) -> Duration {
+pub(super) fn left(start: Instant, deadline: Duration) -> Duration {
     deadline
         .saturating_sub(start.elapsed())
         .max(Duration::from_millis(1))
 }
 
-fn understand(greeting: &str) -> Outcome {
+pub(super) fn understand(greeting: &str) -> Outcome {
     let mut words = greeting.split_whitespace();
     match (words.next(), words.next().map(str::parse)) {
         (Some(by), Some(Ok(seen))) => Outcome::Answered {
@@ -170,7 +170,7 @@ fn understand(greeting: &str) -> Outcome {
     }
 }
 
-fn understand_error(error: &io::Error) -> Outcome {
+pub(super) fn understand_error(error: &io::Error) -> Outcome {
     // Not the kind "permission denied": that is also what a prohibiting ICMP error becomes.
     if error.raw_os_error() == Some(nix::errno::Errno::EPERM as i32) {
         return Outcome::Denied;

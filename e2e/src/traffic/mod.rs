@@ -5,6 +5,7 @@ mod association;
 pub mod client;
 pub(crate) mod line;
 pub mod load;
+pub mod sender;
 pub mod server;
 
 use serde::Deserialize;

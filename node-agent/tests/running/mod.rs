@@ -105,7 +105,6 @@ impl Running {
     }
 
     /// What was done about stale UDP flows.
-    #[allow(dead_code, reason = "not every test program asks")]
     pub(crate) fn flow_counters(&self) -> FlowCounters {
         self.flow_counters.borrow().clone()
     }

@@ -1,0 +1,56 @@
+//! EndpointSlices with the endpoint that the moment asks for.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use crate::topology::world::{Family, Pod};
+
+/// Where a Service leads to: a pod, and its UDP port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    pub(super) pod: Pod,
+    pub(super) port: u16,
+}
+
+impl Endpoint {
+    pub(super) fn at(self, family: Family) -> SocketAddr {
+        (self.pod.address(family), self.port).into()
+    }
+}
+
+/// The slices of `talk` or `late`, or of a Service with the TCP port `http` if `udp` is not set.
+pub(super) fn slices(service: &str, endpoint: Option<Endpoint>) -> String {
+    let mut text = String::new();
+    for family in Family::ALL {
+        let name = family.to_string();
+        let port = endpoint.map_or(5353, |endpoint| endpoint.port);
+        let ports = match service {
+            "plain" => "- {name: http, protocol: TCP, port: 8080}\n".to_owned(),
+            _ => format!(
+                "- {{name: talk, protocol: UDP, port: {port}}}\n\
+                 - {{name: talk-tcp, protocol: TCP, port: 8080}}\n\
+                 - {{name: talk-sctp, protocol: SCTP, port: 13868}}\n"
+            ),
+        };
+        let endpoints = endpoint.map_or_else(
+            || "endpoints: []\n".to_owned(),
+            |Endpoint { pod, .. }| {
+                let (address, node) = (pod.address(family), pod.node);
+                let (name, zone) = (node.name(), node.zone());
+                format!(
+                    "endpoints:\n- {{addresses: [\"{address}\"], nodeName: {name}, zone: {zone}, \
+                     conditions: {{ready: true}}}}\n"
+                )
+            },
+        );
+        let suffix = name.to_lowercase();
+        let _infallible = write!(
+            text,
+            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+             metadata: {{name: {service}-{suffix}, namespace: shop, \
+             labels: {{kubernetes.io/service-name: {service}}}}}\n\
+             addressType: {name}\nports:\n{ports}{endpoints}"
+        );
+    }
+    text
+}
