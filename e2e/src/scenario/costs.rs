@@ -151,10 +151,10 @@ fn judge_changes(checks: &mut Checks, small: &Counted, large: &Counted, wide: &C
     // The checks above have to be able to fail.
     checks.check("two endpoints that move are noticed as more than one", {
         let two = large.two.as_ref().unwrap_or(&large.one);
-        noticed(same(&large.one, two))
+        noticed(&same(&large.one, two))
     });
     checks.check("a restart is noticed as one that reads", {
-        noticed(reads_little(&large.restart))
+        noticed(&reads_little(&large.restart))
     });
 }
 
@@ -234,7 +234,7 @@ fn reads_little(asked: &Asked) -> Result<()> {
 }
 
 /// Passes if a check failed.
-fn noticed(failed: Result<()>) -> Result<()> {
+fn noticed(failed: &Result<()>) -> Result<()> {
     match failed {
         Err(_) => Ok(()),
         Ok(()) => Err(anyhow::anyhow!("the check passed")),
