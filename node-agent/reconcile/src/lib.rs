@@ -12,6 +12,7 @@ mod desired;
 mod diff;
 mod document;
 mod drain;
+mod drift;
 mod entries;
 mod flows;
 mod host;
@@ -33,6 +34,10 @@ pub use desired::{Desired, DesiredSet, HealthPort};
 pub use diff::{Phase, diff};
 pub use document::DesiredDocument;
 pub use drain::{Connections, Departures, DrainDeadlines, Draining, DrainingServer, draining};
+pub use drift::{
+    Drift, DriftCount, DriftKind, DriftLedger, Drifted, Look, Subject, drift, drift_of_network,
+    in_words, leave,
+};
 pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Network};
 pub use model::{ModelKernel, Refusal};

@@ -1,7 +1,8 @@
 //! Our chains as `iptables-save` prints them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::restore::surplus;
 use super::{CHAIN_PREFIX, Rules};
 
 /// Our chains and the jumps into them, by table; everything else is left out.
@@ -91,6 +92,29 @@ impl ObservedRules {
             .flatten()
             .flat_map(|rule| rule.split("--match-set ").skip(1));
         matches.filter_map(|rest| rest.split_whitespace().next())
+    }
+
+    /// Where these rules differ from others: each chain of ours by table and name, and each jump into
+    /// one by table and rule.
+    pub fn differences(&self, other: &Self) -> BTreeSet<(String, String)> {
+        let nothing = ObservedTable::default();
+        let tables: BTreeSet<_> = self.tables.keys().chain(other.tables.keys()).collect();
+        let mut differences = BTreeSet::new();
+        for name in tables {
+            let left = self.tables.get(name).unwrap_or(&nothing);
+            let right = other.tables.get(name).unwrap_or(&nothing);
+            let chains: BTreeSet<_> = left.chains.keys().chain(right.chains.keys()).collect();
+            let differs = |chain: &&String| left.chains.get(*chain) != right.chains.get(*chain);
+            let chains = chains.into_iter().filter(differs).cloned();
+            let jumps = [
+                surplus(&left.jumps, &right.jumps),
+                surplus(&right.jumps, &left.jumps),
+            ];
+            let jumps = jumps.into_iter().flatten();
+            let jumps = jumps.map(|(chain, rule)| format!("{chain} {rule}"));
+            differences.extend(chains.chain(jumps).map(|what| (name.clone(), what)));
+        }
+        differences
     }
 
     /// How many rules and jumps there are.

@@ -73,7 +73,10 @@ fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
 }
 
 /// What `left` has more of than `right`.
-fn surplus(left: &[(String, String)], right: &[(String, String)]) -> Vec<(String, String)> {
+pub(super) fn surplus(
+    left: &[(String, String)],
+    right: &[(String, String)],
+) -> Vec<(String, String)> {
     let mut counts = BTreeMap::<&(String, String), usize>::new();
     for jump in right {
         *counts.entry(jump).or_default() += 1;

@@ -1,0 +1,136 @@
+//! What is found, compared with what was left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portolan_plan::Family;
+
+use super::{Drifted, is_fleeting};
+use crate::rules::ObservedRules;
+use crate::{
+    Desired, LocalRoute, Network, Observed, Owned, RealServerKey, VirtualServer, VirtualServerKey,
+    sysctls,
+};
+
+/// What of ours was left otherwise than it was `found`. `left` is the shadow as the pass before left
+/// it; what is not `owned` is somebody else's affair. Nobody calls a setting drifted that is as
+/// strict as is `desired`.
+pub fn drift(
+    left: &Observed,
+    found: &Observed,
+    owned: &Owned,
+    desired: &Desired,
+) -> BTreeSet<Drifted> {
+    let mut drifted = drift_of_network(&left.network(), &left.sysctls, found, desired);
+    for (key, was) in &left.virtual_servers {
+        if owned.contains(key) {
+            let wanted = desired.virtual_servers.get(key);
+            let drains = |backend: &RealServerKey| {
+                !wanted.is_some_and(|wanted| wanted.real_servers.contains_key(backend))
+            };
+            server(
+                &mut drifted,
+                *key,
+                was,
+                found.virtual_servers.get(key),
+                drains,
+            );
+        }
+    }
+    sets(&mut drifted, left, found);
+    let nothing = ObservedRules::default();
+    for family in Family::BOTH {
+        if let Some(was) = left.rules.get(&family) {
+            let now = found.rules.get(&family).unwrap_or(&nothing);
+            let differences = was.differences(now);
+            drifted.extend(
+                differences
+                    .into_iter()
+                    .map(|(table, what)| Drifted::Rules(family, table, what)),
+            );
+        }
+    }
+    drifted
+}
+
+/// The part of [`drift`] that links, routes and settings tell.
+pub fn drift_of_network(
+    left: &Network,
+    left_settings: &BTreeMap<Arc<str>, Arc<str>>,
+    found: &Observed,
+    desired: &Desired,
+) -> BTreeSet<Drifted> {
+    let mut drifted = BTreeSet::new();
+    if left.device_up && !found.device_up {
+        // Its routes went with it.
+        drifted.insert(Drifted::Device);
+    } else {
+        let destinations = |routes: &BTreeSet<LocalRoute>| -> BTreeSet<_> {
+            routes.iter().map(|route| route.destination).collect()
+        };
+        let (was, now) = (destinations(&left.routes), destinations(&found.routes));
+        drifted.extend(was.symmetric_difference(&now).map(|to| Drifted::Route(*to)));
+    }
+    for (name, was) in left_settings {
+        let (Some(now), Some(wanted)) = (found.sysctls.get(name), desired.sysctls.get(name)) else {
+            continue;
+        };
+        if now != was && !is_of_an_interface(name) && !sysctls::is_enough(name, now, wanted) {
+            drifted.insert(Drifted::Setting(name.clone()));
+        }
+    }
+    drifted
+}
+
+/// An interface that comes back has lost its settings, and nobody changed them.
+fn is_of_an_interface(name: &str) -> bool {
+    name.contains('/')
+}
+
+fn server(
+    drifted: &mut BTreeSet<Drifted>,
+    key: VirtualServerKey,
+    was: &VirtualServer,
+    now: Option<&VirtualServer>,
+    drains: impl Fn(&RealServerKey) -> bool,
+) {
+    let Some(now) = now else {
+        drifted.insert(Drifted::VirtualServer(key));
+        return;
+    };
+    if !now.same_service(was) {
+        drifted.insert(Drifted::VirtualServer(key));
+    }
+    for (backend, weight) in &was.real_servers {
+        match now.real_servers.get(backend) {
+            // One that drains is let go as soon as its connections have ended.
+            None if *weight == 0 && drains(backend) => {}
+            None => {
+                drifted.insert(Drifted::RealServer(key, *backend));
+            }
+            Some(found) if found != weight => {
+                drifted.insert(Drifted::Weight(key, *backend));
+            }
+            Some(_) => {}
+        }
+    }
+    let new = |backend: &&RealServerKey| !was.real_servers.contains_key(backend);
+    let new = now.real_servers.keys().filter(new);
+    drifted.extend(new.map(|backend| Drifted::RealServer(key, *backend)));
+}
+
+fn sets(drifted: &mut BTreeSet<Drifted>, left: &Observed, found: &Observed) {
+    for (id, was) in &left.sets {
+        let Some(now) = found.sets.get(id) else {
+            drifted.insert(Drifted::Set(*id));
+            continue;
+        };
+        let room = usize::try_from(now.max_elements).unwrap_or(usize::MAX);
+        if now.timeout_seconds != was.timeout_seconds || room < was.entries.len() {
+            drifted.insert(Drifted::Set(*id));
+        } else if !is_fleeting(*id) {
+            let entries = was.entries.symmetric_difference(&now.entries);
+            drifted.extend(entries.map(|entry| Drifted::Entry(*id, *entry)));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Leaving alone what drifted, where the settings say so.
+//!
+//! What somebody else changed counts as it was left for as long as the plan wants of it what it
+//! wanted then: so nothing is written for the drift alone. Where the plan wants something else, it
+//! counts as it was found, so that the operations fit the kernel as it is.
+
+use std::collections::BTreeSet;
+
+use super::{Drifted, is_fleeting};
+use crate::{Desired, LocalRoute, Observed, VirtualServer, sysctls};
+
+/// Makes `found` say of what drifted what was `left`, unless the plan wants something else by now;
+/// gives back what counts as it was left, and so stands.
+pub fn leave(
+    found: &mut Observed,
+    left: &Observed,
+    drifted: &BTreeSet<Drifted>,
+    desired: &Desired,
+) -> BTreeSet<Drifted> {
+    let mut alone = drifted.clone();
+    alone.retain(|what| match what {
+        Drifted::VirtualServer(_) | Drifted::RealServer(..) | Drifted::Weight(..) => {
+            server(found, left, what, desired)
+        }
+        Drifted::Set(_) | Drifted::Entry(..) => set(found, left, what, desired),
+        Drifted::Rules(family, ..) => {
+            let was = left.rules.get(family);
+            let as_wanted = rules_stay(left, desired, *family);
+            if let (true, Some(was)) = (as_wanted, was) {
+                found.rules.insert(*family, was.clone());
+            }
+            as_wanted
+        }
+        Drifted::Route(_) | Drifted::Device => link(found, left, what, desired),
+        Drifted::Setting(name) => {
+            let (was, wanted) = (left.sysctls.get(name), desired.sysctls.get(name));
+            let (Some(was), Some(wanted)) = (was, wanted) else {
+                return false;
+            };
+            let as_wanted = sysctls::is_enough(name, was, wanted);
+            if as_wanted {
+                found.sysctls.insert(name.clone(), was.clone());
+            }
+            as_wanted
+        }
+    });
+    alone
+}
+
+fn server(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired) -> bool {
+    let (Drifted::VirtualServer(key) | Drifted::RealServer(key, _) | Drifted::Weight(key, _)) =
+        what
+    else {
+        return false;
+    };
+    let wanted = desired.virtual_servers.get(key);
+    let (Some(was), Some(wanted)) = (left.virtual_servers.get(key), wanted) else {
+        return false;
+    };
+    let now = found.virtual_servers.get_mut(key);
+    match (what, now) {
+        (Drifted::VirtualServer(_), None) => {
+            let as_wanted = is_as_wanted(was, wanted);
+            if as_wanted {
+                found.virtual_servers.insert(*key, was.clone());
+            }
+            as_wanted
+        }
+        (Drifted::VirtualServer(_), Some(now)) => {
+            let as_wanted = was.same_service(wanted);
+            if as_wanted {
+                let real_servers = std::mem::take(&mut now.real_servers);
+                *now = VirtualServer {
+                    real_servers,
+                    ..was.clone()
+                };
+            }
+            as_wanted
+        }
+        (Drifted::RealServer(_, backend) | Drifted::Weight(_, backend), Some(now)) => {
+            let (was, wanted) = (
+                was.real_servers.get(backend),
+                wanted.real_servers.get(backend),
+            );
+            let as_wanted = match (was, wanted) {
+                // It drains.
+                (Some(0), None) => true,
+                _ => was == wanted,
+            };
+            if as_wanted {
+                match was {
+                    Some(weight) => now.real_servers.insert(*backend, *weight),
+                    None => now.real_servers.remove(backend),
+                };
+            }
+            as_wanted
+        }
+        _ => false,
+    }
+}
+
+/// Whether a virtual server was left as the plan wants it, but for real servers that drain.
+fn is_as_wanted(was: &VirtualServer, wanted: &VirtualServer) -> bool {
+    let served = was
+        .real_servers
+        .iter()
+        .filter(|(backend, weight)| **weight > 0 || wanted.real_servers.contains_key(backend));
+    was.same_service(wanted) && served.eq(&wanted.real_servers)
+}
+
+fn set(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired) -> bool {
+    let (Drifted::Set(id) | Drifted::Entry(id, _)) = what else {
+        return false;
+    };
+    let (Some(was), Some(wanted)) = (left.sets.get(id), desired.sets.get(id)) else {
+        return false;
+    };
+    match (what, found.sets.get_mut(id)) {
+        (Drifted::Entry(_, entry), Some(now)) => {
+            let held = was.entries.contains(entry);
+            let as_wanted = held == wanted.entries.contains(entry);
+            if as_wanted && held {
+                now.entries.insert(*entry);
+            } else if as_wanted {
+                now.entries.remove(entry);
+            }
+            as_wanted
+        }
+        (Drifted::Entry(..), None) => false,
+        _ => {
+            // Rules that are to be loaded name their sets, and a scheduler is changed only where
+            // something holds new connections meanwhile.
+            let as_wanted = !is_fleeting(*id)
+                && was.entries == wanted.entries
+                && rules_stay(left, desired, id.family);
+            if as_wanted {
+                found.sets.insert(*id, was.clone());
+            }
+            as_wanted
+        }
+    }
+}
+
+/// Whether the rules of a family were left as the plan wants them.
+fn rules_stay(left: &Observed, desired: &Desired, family: portolan_plan::Family) -> bool {
+    let mut wanted = desired.rules.iter().filter(|rules| rules.family == family);
+    wanted.all(|rules| left.rules.get(&family) == Some(&rules.expected()))
+}
+
+fn link(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired) -> bool {
+    let Drifted::Route(to) = what else {
+        // A route needs its device.
+        let as_wanted = left.routes == desired.routes;
+        if as_wanted {
+            found.device_up = true;
+            found.routes.clone_from(&left.routes);
+        }
+        return as_wanted;
+    };
+    let of = |routes: &BTreeSet<LocalRoute>| {
+        let mut routes = routes.iter();
+        routes.find(|route| route.destination == *to).copied()
+    };
+    let was = of(&left.routes);
+    let as_wanted = was == of(&desired.routes);
+    if as_wanted {
+        found.routes.retain(|route| route.destination != *to);
+        found.routes.extend(was);
+    }
+    as_wanted
+}

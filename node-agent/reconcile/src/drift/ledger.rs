@@ -1,0 +1,167 @@
+//! What drifted since the agent started, counted by kind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan_plan::Family;
+
+use super::{DriftKind, Drifted, is_fleeting};
+use crate::{Desired, Observed, sysctls};
+
+/// How much drifted, of each kind that ever did.
+pub type Drift = BTreeMap<DriftKind, DriftCount>;
+
+/// How much of one kind drifted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriftCount {
+    /// How many were found.
+    pub found: u64,
+    /// How many of them were put right.
+    pub repaired: u64,
+    /// How many are otherwise now: left alone because the settings say so, or not put right yet.
+    pub standing: u64,
+}
+
+/// Counts what drifts. What stands is found once, however often it is looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriftLedger {
+    counts: BTreeMap<DriftKind, (u64, u64)>,
+    /// Left alone.
+    alone: BTreeSet<Drifted>,
+    /// To be put right.
+    pending: BTreeSet<Drifted>,
+}
+
+/// How much of the kernel a look took in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// All of it.
+    Everything,
+    /// Links, routes and settings.
+    Network,
+}
+
+impl DriftLedger {
+    /// Notes what a look found to have drifted, and what of that is left alone; gives back what was
+    /// not known of before.
+    pub fn note(
+        &mut self,
+        look: Look,
+        drifted: &BTreeSet<Drifted>,
+        alone: BTreeSet<Drifted>,
+    ) -> BTreeSet<Drifted> {
+        let known = |what: &&Drifted| self.alone.contains(what) || self.pending.contains(what);
+        let fresh: BTreeSet<_> = drifted
+            .iter()
+            .filter(|what| !known(what))
+            .cloned()
+            .collect();
+        for what in &fresh {
+            self.counts.entry(what.kind()).or_default().0 += 1;
+        }
+        self.pending.extend(drifted.difference(&alone).cloned());
+        self.pending.retain(|what| !alone.contains(what));
+        // What a look did not take in stands as before.
+        self.alone
+            .retain(|what| look == Look::Network && !is_network(what));
+        self.alone.extend(alone);
+        fresh
+    }
+
+    /// Counts as repaired what is as the plan wants it now.
+    pub fn settle(&mut self, state: &Observed, desired: &Desired) {
+        let counts = &mut self.counts;
+        self.pending.retain(|what| {
+            let right = is_right(what, state, desired);
+            if right {
+                counts.entry(what.kind()).or_default().1 += 1;
+            }
+            !right
+        });
+    }
+
+    /// Whether something is left alone.
+    pub fn leaves_alone(&self) -> bool {
+        !self.alone.is_empty()
+    }
+
+    /// The counts of each kind that ever drifted.
+    pub fn counts(&self) -> Drift {
+        let standing = |kind| {
+            let all = self.alone.iter().chain(&self.pending);
+            all.filter(|what| what.kind() == kind).count()
+        };
+        let count = |(kind, (found, repaired)): (&DriftKind, &(u64, u64))| {
+            let standing = u64::try_from(standing(*kind)).unwrap_or(u64::MAX);
+            let (found, repaired) = (*found, *repaired);
+            (
+                *kind,
+                DriftCount {
+                    found,
+                    repaired,
+                    standing,
+                },
+            )
+        };
+        self.counts.iter().map(count).collect()
+    }
+}
+
+fn is_network(what: &Drifted) -> bool {
+    matches!(
+        what,
+        Drifted::Route(_) | Drifted::Device | Drifted::Setting(_)
+    )
+}
+
+/// Whether the kernel has of this what the plan wants.
+fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
+    let servers = (&state.virtual_servers, &desired.virtual_servers);
+    match what {
+        Drifted::VirtualServer(key) => match (servers.0.get(key), servers.1.get(key)) {
+            (Some(held), Some(wanted)) => held.same_service(wanted),
+            (None, Some(_)) => false,
+            (_, None) => true,
+        },
+        Drifted::RealServer(key, backend) | Drifted::Weight(key, backend) => {
+            let held = servers.0.get(key);
+            let held = held.and_then(|held| held.real_servers.get(backend));
+            let wanted = servers.1.get(key);
+            let wanted = wanted.and_then(|wanted| wanted.real_servers.get(backend));
+            // One that nobody wants drains with weight 0.
+            held == wanted || (wanted.is_none() && held == Some(&0))
+        }
+        Drifted::Set(id) => {
+            let (held, wanted) = (state.sets.get(id), desired.sets.get(id));
+            let as_made = |set: &crate::ObservedSet| {
+                set.timeout_seconds == id.role.timeout_seconds() || wanted.is_none()
+            };
+            held.is_some_and(as_made) || (held.is_none() && wanted.is_none())
+        }
+        Drifted::Entry(id, _) if is_fleeting(*id) => true,
+        Drifted::Entry(id, entry) => {
+            let held = state.sets.get(id);
+            let wanted = desired.sets.get(id);
+            held.is_some_and(|set| set.entries.contains(entry))
+                == wanted.is_some_and(|set| set.entries.contains(entry))
+        }
+        Drifted::Rules(family, ..) => rules_are_right(*family, state, desired),
+        Drifted::Route(to) => {
+            let held = state.routes.iter().any(|route| route.destination == *to);
+            let mut wanted = desired.routes.iter();
+            held == wanted.any(|route| route.destination == *to)
+        }
+        Drifted::Device => state.device_up && state.routes == desired.routes,
+        Drifted::Setting(name) => {
+            let held = state.sysctls.get(name);
+            let wanted = desired.sysctls.get(name);
+            wanted.is_none_or(|wanted| {
+                held.is_some_and(|held| sysctls::is_enough(name, held, wanted))
+            })
+        }
+    }
+}
+
+fn rules_are_right(family: Family, state: &Observed, desired: &Desired) -> bool {
+    let mut wanted = desired.rules.iter().filter(|rules| rules.family == family);
+    wanted.all(|rules| state.rules.get(&family) == Some(&rules.expected()))
+}

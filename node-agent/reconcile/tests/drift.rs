@@ -1,0 +1,480 @@
+//! What counts as drift, what is left alone, and what is counted.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use portolan_plan::{Entry, EntryHash, EntryKey, Family, Frontend, NodePlan, strategies};
+use portolan_reconcile::rules::ObservedRules;
+use portolan_reconcile::{
+    Desired, DriftCount, DriftKind, DriftLedger, Drifted, HostAddress, HostNetwork, Look,
+    ModelKernel, Observed, Owned, SetEntry, SetId, SetRole, diff, drift, in_words, leave,
+};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+fn host() -> HostNetwork {
+    let on = |text: &str| HostAddress::on("eth0", text.parse().unwrap());
+    HostNetwork {
+        addresses: vec![on("192.168.50.1/24"), on("fd00:50::1/64")],
+        ..HostNetwork::default()
+    }
+}
+
+fn example() -> Desired {
+    let document: portolan_plan::PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    Desired::new(&document.into_plan().unwrap(), &host()).unwrap()
+}
+
+/// A plan as the planner makes them: no address, port and protocol belongs to two Services (S-14).
+fn desired(entries: Vec<(EntryKey, Entry)>) -> Desired {
+    let mut taken = BTreeSet::new();
+    let mut unique = |entry| {
+        let Entry::Head(head) = entry else {
+            return entry;
+        };
+        let mut head = portolan_plan::Head::clone(&head);
+        for port in &mut head.ports {
+            let protocol = port.protocol;
+            let mut free = |f: &mut Frontend| taken.insert((f.address, f.port, protocol));
+            port.frontends.retain(|frontend| free(frontend));
+        }
+        Entry::Head(head.into())
+    };
+    let entries = entries.into_iter().map(|(key, entry)| {
+        let entry = unique(entry);
+        (key, EntryHash::default(), entry)
+    });
+    let plan = NodePlan::from_entries(entries.collect::<Vec<_>>());
+    Desired::new(&plan, &host()).unwrap()
+}
+
+/// A node that was programmed, and what is ours there.
+struct Node {
+    kernel: ModelKernel,
+    owned: Owned,
+}
+
+impl Node {
+    fn programmed(desired: &Desired) -> Self {
+        let mut kernel = ModelKernel::default();
+        kernel.state.host = host();
+        let mut node = Self {
+            kernel,
+            owned: Owned::default(),
+        };
+        let mut left = node.kernel.state.clone();
+        node.write(&mut left, desired);
+        node
+    }
+
+    /// Writes what leads from what the kernel is believed to hold to the plan.
+    fn write(&mut self, believed: &mut Observed, desired: &Desired) -> usize {
+        self.owned.claim(desired);
+        let mut written = 0;
+        for (phase, ops) in diff(believed, desired, &self.owned) {
+            for op in ops {
+                let done = self.kernel.apply(&op);
+                done.unwrap_or_else(|refusal| panic!("{phase:?}: {op}: {refusal}"));
+                believed.note(&op);
+                written += 1;
+            }
+        }
+        written
+    }
+
+    fn drift(&self, left: &Observed, desired: &Desired) -> BTreeSet<Drifted> {
+        drift(left, &self.kernel.state, &self.owned, desired)
+    }
+}
+
+/// What somebody does by hand.
+#[derive(Debug, Clone, Copy)]
+enum Hand {
+    DeleteServer,
+    EditServer,
+    DeleteRealServer,
+    AddRealServer,
+    Weight,
+    FlushSet,
+    AddEntry,
+    DestroySet,
+    FlushRules,
+    DeleteRoute,
+    AddRoute,
+    DeleteDevice,
+    Setting,
+}
+
+const HANDS: [Hand; 13] = [
+    Hand::DeleteServer,
+    Hand::EditServer,
+    Hand::DeleteRealServer,
+    Hand::AddRealServer,
+    Hand::Weight,
+    Hand::FlushSet,
+    Hand::AddEntry,
+    Hand::DestroySet,
+    Hand::FlushRules,
+    Hand::DeleteRoute,
+    Hand::AddRoute,
+    Hand::DeleteDevice,
+    Hand::Setting,
+];
+
+impl Hand {
+    /// Does it to what `at` says, where there is something to do it to.
+    fn acts(self, state: &mut Observed, at: Index) {
+        let pick = |count: usize| (count > 0).then(|| at.index(count));
+        let keys: Vec<_> = state.virtual_servers.keys().copied().collect();
+        let key = pick(keys.len()).map(|index| keys[index]);
+        let mut server = key.and_then(|key| state.virtual_servers.get_mut(&key));
+        let backend = server
+            .as_ref()
+            .and_then(|held| held.real_servers.keys().next().copied());
+        let sets: Vec<_> = SetId::all().collect();
+        let set = sets[at.index(sets.len())];
+        match self {
+            Self::DeleteServer => {
+                key.map(|key| state.virtual_servers.remove(&key));
+            }
+            Self::EditServer => {
+                server.as_mut().map(|held| held.scheduler = "sed".into());
+            }
+            Self::DeleteRealServer => {
+                server
+                    .zip(backend)
+                    .map(|(held, backend)| held.real_servers.remove(&backend));
+            }
+            Self::AddRealServer => {
+                server.zip(backend).map(|(held, mut backend)| {
+                    backend.port = 1;
+                    held.real_servers.insert(backend, 7)
+                });
+            }
+            Self::Weight => {
+                server
+                    .zip(backend)
+                    .map(|(held, backend)| held.real_servers.insert(backend, 999));
+            }
+            Self::FlushSet => {
+                state.sets.get_mut(&set).map(|set| set.entries.clear());
+            }
+            Self::AddEntry => {
+                let entry = match set.role {
+                    SetRole::Pods | SetRole::VipNet => SetEntry::Net(match set.family {
+                        Family::Ipv4 => "192.0.2.0/24".parse().unwrap(),
+                        Family::Ipv6 => "2001:db8:7::/64".parse().unwrap(),
+                    }),
+                    SetRole::Health => SetEntry::Port(4),
+                    _ => return,
+                };
+                state
+                    .sets
+                    .get_mut(&set)
+                    .map(|set| set.entries.insert(entry));
+            }
+            Self::DestroySet => {
+                // That one is empty, and made again in any case: it has to be there when needed.
+                if set.role == SetRole::Hold {
+                    return;
+                }
+                // The kernel lets nobody destroy a set that a rule uses.
+                state.rules.clear();
+                state.sets.remove(&set);
+            }
+            Self::FlushRules => state.rules.clear(),
+            Self::DeleteRoute => {
+                state.routes.pop_first();
+            }
+            Self::AddRoute => {
+                let destination = "203.0.113.77/32".parse().unwrap();
+                state.routes.insert(portolan_reconcile::LocalRoute {
+                    destination,
+                    source: None,
+                });
+            }
+            Self::DeleteDevice => {
+                state.device_up = false;
+                state.routes.clear();
+            }
+            Self::Setting => {
+                let name = "net.ipv4.vs.conntrack".into();
+                state.sysctls.insert(name, "0".into());
+            }
+        }
+    }
+}
+
+fn hands() -> impl Strategy<Value = Vec<(Hand, Index)>> {
+    let hand = (prop::sample::select(HANDS.to_vec()), any::<Index>());
+    prop::collection::vec(hand, 0..6)
+}
+
+fn agrees(state: &Observed, desired: &Desired) {
+    assert_eq!(state.virtual_servers, desired.virtual_servers);
+    assert_eq!(state.routes, desired.routes);
+    for (id, set) in &desired.sets {
+        assert_eq!(state.sets[id].entries, set.entries, "{id}");
+    }
+    for rules in &desired.rules {
+        assert_eq!(state.rules[&rules.family], rules.expected());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// S-107, S-184: what is put right is all that was found, and nothing is found where nobody
+    /// changed anything.
+    #[test]
+    fn what_is_found_is_put_right_and_then_there_is_nothing(
+        entries in strategies::entries(),
+        hands in hands(),
+    ) {
+        let desired = desired(entries);
+        let mut node = Node::programmed(&desired);
+        let left = node.kernel.state.clone();
+        prop_assert!(node.drift(&left, &desired).is_empty());
+        for (hand, at) in hands {
+            hand.acts(&mut node.kernel.state, at);
+        }
+        let mut ledger = DriftLedger::default();
+        let drifted = node.drift(&left, &desired);
+        prop_assert_eq!(drifted.is_empty(), node.kernel.state == left);
+        ledger.note(Look::Everything, &drifted, BTreeSet::new());
+        let mut believed = node.kernel.state.clone();
+        node.write(&mut believed, &desired);
+        agrees(&node.kernel.state, &desired);
+        ledger.settle(&believed, &desired);
+        for (kind, count) in ledger.counts() {
+            let found = drifted.iter().filter(|what| what.kind() == kind).count() as u64;
+            prop_assert_eq!(count, DriftCount { found, repaired: found, standing: 0 });
+        }
+        prop_assert!(node.drift(&believed, &desired).is_empty());
+    }
+
+    /// Nothing is written for drift alone where it is only to be reported.
+    #[test]
+    fn what_is_left_alone_costs_no_operation_and_stands(
+        entries in strategies::entries(),
+        hands in hands(),
+    ) {
+        let desired = desired(entries);
+        let mut node = Node::programmed(&desired);
+        let mut left = node.kernel.state.clone();
+        for (hand, at) in hands {
+            hand.acts(&mut node.kernel.state, at);
+        }
+        let mut ledger = DriftLedger::default();
+        // However often it is looked at, it is found once.
+        for _ in 0..3 {
+            let drifted = node.drift(&left, &desired);
+            let mut believed = node.kernel.state.clone();
+            let alone = leave(&mut believed, &left, &drifted, &desired);
+            prop_assert_eq!(&alone, &drifted);
+            ledger.note(Look::Everything, &drifted, alone);
+            let before = node.kernel.state.clone();
+            let written = node.write(&mut believed, &desired);
+            prop_assert_eq!((written, &node.kernel.state), (0, &before));
+            left = believed;
+            let count = drifted.len() as u64;
+            let total = |of: fn(&DriftCount) -> u64| ledger.counts().values().map(of).sum::<u64>();
+            prop_assert_eq!(
+                (total(|c| c.found), total(|c| c.repaired), total(|c| c.standing)),
+                (count, 0, count),
+            );
+        }
+    }
+
+    /// What the plan changes is written all the same, in operations that fit the kernel as it is, and
+    /// what never was in force is tried.
+    #[test]
+    fn where_drift_is_left_alone_a_new_plan_is_written_and_refused_by_no_kernel(
+        first in strategies::entries(),
+        second in strategies::entries(),
+        hands in hands(),
+    ) {
+        let (first, second) = (desired(first), desired(second));
+        let mut node = Node::programmed(&first);
+        let left = node.kernel.state.clone();
+        for (hand, at) in hands {
+            hand.acts(&mut node.kernel.state, at);
+        }
+        let drifted = node.drift(&left, &second);
+        let mut believed = node.kernel.state.clone();
+        let alone = leave(&mut believed, &left, &drifted, &second);
+        node.write(&mut believed, &second);
+        agrees(&believed, &second);
+        // What was not left alone is as the plan wants it, in the kernel itself.
+        let still = drift(&believed, &node.kernel.state, &node.owned, &second);
+        prop_assert!(still.is_subset(&alone), "{:?} beside {:?}", still, alone);
+    }
+}
+
+/// Each kind, found and named, and nothing beside it.
+#[test]
+fn every_kind_is_told_apart() {
+    let desired = example();
+    let cases: [(Hand, &[(DriftKind, usize)]); 11] = [
+        (Hand::DeleteServer, &[(DriftKind::VirtualServer, 1)]),
+        (Hand::EditServer, &[(DriftKind::VirtualServer, 1)]),
+        (Hand::DeleteRealServer, &[(DriftKind::RealServer, 1)]),
+        (Hand::AddRealServer, &[(DriftKind::RealServer, 1)]),
+        (Hand::Weight, &[(DriftKind::Weight, 1)]),
+        (Hand::FlushRules, &[(DriftKind::Rules, 30)]),
+        (Hand::DeleteRoute, &[(DriftKind::Route, 1)]),
+        (Hand::AddRoute, &[(DriftKind::Route, 1)]),
+        (Hand::DeleteDevice, &[(DriftKind::Device, 1)]),
+        (Hand::Setting, &[(DriftKind::KernelSetting, 1)]),
+        (
+            Hand::DestroySet,
+            &[(DriftKind::Set, 1), (DriftKind::Rules, 30)],
+        ),
+    ];
+    for (hand, wanted) in cases {
+        let mut node = Node::programmed(&desired);
+        let left = node.kernel.state.clone();
+        let whole = (0..100).map(index).find(|at| {
+            hand.acts(&mut node.kernel.state, *at);
+            node.kernel.state != left
+        });
+        assert!(whole.is_some(), "{hand:?} changes nothing");
+        let mut counts = std::collections::BTreeMap::new();
+        for what in node.drift(&left, &desired) {
+            *counts.entry(what.kind()).or_insert(0) += 1;
+        }
+        let counts: Vec<_> = counts.into_iter().collect();
+        assert_eq!(counts, wanted, "{hand:?}");
+    }
+}
+
+/// An index of any collection.
+fn index(number: usize) -> Index {
+    use proptest::strategy::{Strategy as _, ValueTree as _};
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    let seed = [u8::try_from(number).unwrap(); 32];
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    any::<Index>().new_tree(&mut runner).unwrap().current()
+}
+
+/// What belongs to others, and what follows the network or time by design.
+#[test]
+fn what_others_do_with_theirs_is_no_drift() {
+    let desired = example();
+    let mut node = Node::programmed(&desired);
+    let foreign = "TCP 203.0.113.9:80".parse().unwrap();
+    let any = node.kernel.state.virtual_servers.values().next().unwrap();
+    let (any, mut other) = (any.clone(), any.clone());
+    node.kernel.state.virtual_servers.insert(foreign, any);
+    let left = node.kernel.state.clone();
+    // Theirs changes, and goes.
+    other.scheduler = "wlc".into();
+    node.kernel.state.virtual_servers.insert(foreign, other);
+    assert_eq!(node.drift(&left, &desired), [].into(), "S-109");
+    node.kernel.state.virtual_servers.remove(&foreign);
+    // What is held, and let go.
+    let set = SetId {
+        role: SetRole::Hold,
+        family: Family::Ipv4,
+    };
+    let entry = SetEntry::of("TCP 10.96.0.1:443".parse().unwrap());
+    let hold = node.kernel.state.sets.get_mut(&set).unwrap();
+    hold.entries.insert(entry);
+    // An address that went takes the source of a route with it, and interfaces come and go.
+    let state = &mut node.kernel.state;
+    state.host.addresses.clear();
+    state.routes = state
+        .routes
+        .iter()
+        .map(|route| portolan_reconcile::LocalRoute {
+            source: None,
+            ..*route
+        })
+        .collect();
+    let of_an_interface = "net/ipv4/conf/eth0/arp_ignore";
+    state.sysctls.insert(of_an_interface.into(), "0".into());
+    let mut left = left;
+    left.sysctls.insert(of_an_interface.into(), "1".into());
+    assert_eq!(node.drift(&left, &desired), [].into(), "S-37");
+}
+
+/// A real server that drains goes when its connections have ended; given weight again by hand it
+/// takes new ones.
+#[test]
+fn a_real_server_that_drains_is_no_drift_until_it_takes_connections_again() {
+    let desired = example();
+    let mut node = Node::programmed(&desired);
+    let key = *desired.virtual_servers.keys().next().unwrap();
+    let backend = portolan_reconcile::RealServerKey {
+        address: IpAddr::from([10, 244, 9, 9]),
+        port: 8080,
+    };
+    let weight = |node: &mut Node, weight: Option<u32>| {
+        let held = node.kernel.state.virtual_servers.get_mut(&key).unwrap();
+        match weight {
+            Some(weight) => held.real_servers.insert(backend, weight),
+            None => held.real_servers.remove(&backend),
+        };
+    };
+    weight(&mut node, Some(0));
+    let left = node.kernel.state.clone();
+    weight(&mut node, None);
+    assert_eq!(node.drift(&left, &desired), [].into(), "S-114");
+    weight(&mut node, Some(1));
+    let drifted = node.drift(&left, &desired);
+    assert_eq!(drifted, [Drifted::Weight(key, backend)].into());
+    assert_eq!(in_words(&drifted), "1 weight");
+}
+
+#[test]
+fn words_and_rules_name_what_differs() {
+    let desired = example();
+    let mut node = Node::programmed(&desired);
+    let left = node.kernel.state.clone();
+    let state = &mut node.kernel.state;
+    state
+        .rules
+        .insert(Family::Ipv6, ObservedRules::parse("*nat\nCOMMIT\n"));
+    state.routes.clear();
+    let key = *state.virtual_servers.keys().next().unwrap();
+    state.virtual_servers.remove(&key);
+    let drifted = node.drift(&left, &desired);
+    let words = in_words(&drifted);
+    assert_eq!(words, "1 virtual server, 15 chains or jumps, 2 routes");
+    let jump = ("filter", "INPUT -j PORTOLAN-INPUT");
+    let jump = Drifted::Rules(Family::Ipv6, jump.0.into(), jump.1.into());
+    assert!(drifted.contains(&jump), "{drifted:?}");
+}
+
+/// A repair that the kernel refuses stands until a later pass makes it.
+#[test]
+fn what_could_not_be_put_right_stands() {
+    let desired = example();
+    let mut node = Node::programmed(&desired);
+    let left = node.kernel.state.clone();
+    let key = *desired.virtual_servers.keys().next().unwrap();
+    node.kernel.state.virtual_servers.remove(&key);
+    let mut ledger = DriftLedger::default();
+    let drifted = node.drift(&left, &desired);
+    let fresh = ledger.note(Look::Everything, &drifted, BTreeSet::new());
+    assert_eq!(fresh, drifted);
+    ledger.settle(&node.kernel.state, &desired);
+    let count = |found, repaired, standing| DriftCount {
+        found,
+        repaired,
+        standing,
+    };
+    assert_eq!(ledger.counts()[&DriftKind::VirtualServer], count(1, 0, 1));
+    ledger.settle(&left, &desired);
+    assert_eq!(ledger.counts()[&DriftKind::VirtualServer], count(1, 1, 0));
+    assert!(!ledger.leaves_alone());
+}
