@@ -5,6 +5,7 @@
 //! the node's network changed it looks at links, addresses and routes at once, and at nothing else.
 
 mod drain;
+mod drift;
 mod flows;
 mod look;
 mod schedule;
@@ -15,11 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::PlanHash;
-use portolan_reconcile::{Desired, HostNetwork, Network, Observed, Owned, diff, puts_off, ready};
+use portolan_reconcile::{
+    Desired, Drift, HostNetwork, Network, Observed, Owned, diff, puts_off, ready,
+};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use self::drain::Drains;
+use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
 use self::look::Ground;
 use self::schedule::{Pass, Schedule};
@@ -45,6 +49,8 @@ pub struct Applied {
     pub failures: Vec<String>,
     /// How many operations failed.
     pub failed: usize,
+    /// What somebody else changed since the start, by kind.
+    pub drift: Drift,
 }
 
 /// Keeps a kernel equal to a plan.
@@ -63,6 +69,7 @@ pub struct Programmer<K> {
     /// The device that both tell of.
     device: Option<Arc<str>>,
     drains: Drains,
+    drift: DriftWatch,
     applied: watch::Sender<Applied>,
     flows: flows::Flows,
 }
@@ -95,6 +102,7 @@ impl<K: Kernel> Programmer<K> {
             last_network: None,
             device: None,
             drains: Drains::new(draining),
+            drift: DriftWatch::default(),
             applied,
             flows: flows::Flows::default(),
         }
@@ -125,7 +133,8 @@ impl<K: Kernel> Programmer<K> {
             self.look_at_drains();
             // Changes that come one after the other must not put off looking at the kernel.
             let late = schedule.is_due(Instant::now());
-            if late {
+            // What is left alone is known as it was left, and the plan may want it otherwise now.
+            if late || (woken == Woken::Changed && self.drift.leaves_alone()) {
                 self.forget();
             }
             // It was only time to count connections.
@@ -198,6 +207,7 @@ impl<K: Kernel> Programmer<K> {
             took: started.elapsed(),
             failures: outcome.failures,
             failed: outcome.failed,
+            drift: self.drift.counts(),
         };
         tell(&applied, why);
         // Schedulers that are still to be changed do not hold back the acknowledgement, or the next
@@ -220,6 +230,7 @@ impl<K: Kernel> Programmer<K> {
             .take()
             .unwrap_or_else(|| Owned::adopt(&shadow, desired));
         owned.excluded.clone_from(&desired.excluded);
+        self.drift.judge(&mut shadow, &owned, desired);
         self.unrecorded |= owned.claim(desired) || adopted;
         self.put_on_record(&owned, outcome);
         for (phase, ops) in diff(&shadow, desired, &owned) {
@@ -237,11 +248,15 @@ impl<K: Kernel> Programmer<K> {
                         shadow.note(op);
                         self.flows.note(op, desired);
                     }
-                    Err(error) => outcome.fail(&error),
+                    Err(error) => {
+                        self.drift.failed(op);
+                        outcome.fail(&error);
+                    }
                 }
             }
         }
         let sound = self.begin_drains(&mut shadow, desired, &owned);
+        self.drift.settle(&shadow, desired);
         let kept = |server: &_| {
             desired.virtual_servers.contains_key(server)
                 || shadow.virtual_servers.contains_key(server)
@@ -340,9 +355,6 @@ fn by_itself(operations: usize, milliseconds: u128, why: Why) {
     match why {
         Why::PutOff => info!(operations, milliseconds, "changed more schedulers"),
         Why::Disturbed => info!(operations, milliseconds, "followed the node's network"),
-        _ => warn!(
-            operations,
-            milliseconds, "somebody changed the kernel; repaired"
-        ),
+        _ => info!(operations, milliseconds, "put right what was otherwise"),
     }
 }

@@ -47,7 +47,9 @@ impl<K: Kernel> Programmer<K> {
             self.device = Some(ground.device.clone());
             self.shadow = None;
             self.last_network = None;
+            self.drift.begin_anew();
         }
+        self.drift.set_mode(ground.node.settings.drift);
         let disturbed = self.slot.take_disturbance();
         let looked = match &mut self.shadow {
             None => self.look_at_everything(ground, outcome),
@@ -99,10 +101,14 @@ impl<K: Kernel> Programmer<K> {
         let Some(shadow) = &mut self.shadow else {
             return Ok(true);
         };
-        // Pods come and go all the time; a pass over all Services for each would cost more than they.
-        let changed = shadow.device_up != network.device_up
+        let differs = shadow.device_up != network.device_up
             || shadow.routes != network.routes
-            || shadow.sysctls != sysctls
+            || shadow.sysctls != sysctls;
+        if differs {
+            self.drift.network_differs(shadow);
+        }
+        // Pods come and go all the time; a pass over all Services for each would cost more than they.
+        let changed = differs
             || ground.sysctls(&shadow.host) != names
             || !shadow
                 .host
@@ -157,6 +163,7 @@ impl<K: Kernel> Programmer<K> {
     pub(super) fn forget(&mut self) {
         if let Some(shadow) = self.shadow.take() {
             self.last_network = Some(shadow.network());
+            self.drift.give_up(shadow);
         }
     }
 }

@@ -1,0 +1,235 @@
+//! What a programmer does about what somebody else changed, on a model kernel.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod running;
+
+use portolan_agent::kernel::SharedModel;
+use portolan_plan::{Drift as Mode, Family, PlanDocument};
+use portolan_reconcile::{
+    Drift, DriftCount, DriftKind, HostRoute, RealServerKey, SetId, SetRole, VirtualServerKey,
+};
+use tempfile::TempDir;
+
+use running::{Running, document};
+
+const FRONTENDS: SetId = SetId {
+    role: SetRole::Frontend,
+    family: Family::Ipv4,
+};
+
+fn web() -> VirtualServerKey {
+    "TCP 10.96.0.20:80".parse().unwrap()
+}
+
+/// The plan, looked after so often that a test need not wait.
+fn plan(mode: Mode) -> PlanDocument {
+    let mut document = document();
+    document.settings.drift = mode;
+    document.settings.sync.period = "50ms".parse().unwrap();
+    document
+}
+
+fn backend_of(kernel: &SharedModel) -> RealServerKey {
+    let model = kernel.lock();
+    let held = &model.state.virtual_servers[&web()];
+    *held.real_servers.keys().next().expect("it has some")
+}
+
+/// A real server without weight, a set without entries, no route, a setting: by hand.
+fn damage(kernel: &SharedModel) -> RealServerKey {
+    let backend = backend_of(kernel);
+    let state = &mut kernel.lock().state;
+    let held = state.virtual_servers.get_mut(&web()).unwrap();
+    held.real_servers.insert(backend, 0);
+    state.sets.get_mut(&FRONTENDS).unwrap().entries.clear();
+    state.routes.pop_first();
+    let name = "net.ipv4.vs.conntrack".into();
+    state.sysctls.insert(name, "0".into());
+    backend
+}
+
+/// So many of each kind were found, and this is what came of them.
+fn counts(drift: &Drift, of: fn(&DriftCount) -> u64) -> Vec<(DriftKind, u64)> {
+    drift
+        .iter()
+        .map(|(kind, count)| (*kind, of(count)))
+        .collect()
+}
+
+fn entries(kernel: &SharedModel) -> u64 {
+    kernel.lock().state.sets[&FRONTENDS].entries.len() as u64
+}
+
+fn expected(frontends: u64) -> Vec<(DriftKind, u64)> {
+    vec![
+        (DriftKind::Weight, 1),
+        (DriftKind::SetEntry, frontends),
+        (DriftKind::Route, 1),
+        (DriftKind::KernelSetting, 1),
+    ]
+}
+
+fn weight(kernel: &SharedModel, backend: &RealServerKey) -> Option<u32> {
+    let model = kernel.lock();
+    let held = model.state.virtual_servers.get(&web())?;
+    held.real_servers.get(backend).copied()
+}
+
+/// S-107, S-161, S-184: what was changed by hand is put right, and counted by kind.
+#[test]
+fn what_somebody_changed_is_put_right_and_counted_by_kind() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let applied = running.program(plan(Mode::Repair));
+    assert_eq!((applied.failed, &applied.drift), (0, &Drift::new()));
+    let frontends = entries(&running.kernel);
+    let backend = damage(&running.kernel);
+    let repaired = |drift: &Drift| counts(drift, |count| count.repaired);
+    let applied = running.wait(|applied| repaired(&applied.drift) == expected(frontends));
+    assert_eq!(counts(&applied.drift, |c| c.found), expected(frontends));
+    assert!(applied.drift.values().all(|count| count.standing == 0));
+    assert_eq!(weight(&running.kernel, &backend), Some(1));
+    running.stop();
+}
+
+/// What is only reported is not written, however often it is looked at; what the plan changes is, and
+/// what failed is tried again. Another mode puts the rest right.
+#[test]
+fn what_is_only_reported_stands_until_the_plan_or_the_settings_change_it() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    assert_eq!(running.program(plan(Mode::Report)).failed, 0);
+    let frontends = entries(&running.kernel);
+    let written = running.kernel.lock().log.len();
+    let backend = damage(&running.kernel);
+    let standing = |drift: &Drift| counts(drift, |count| count.standing);
+    running.wait(|applied| standing(&applied.drift) == expected(frontends));
+    let looks = running.kernel.eyes().services;
+    running.until("more looks", |kernel| kernel.eyes().services > looks + 3);
+    assert_eq!(
+        running.kernel.lock().log.len(),
+        written,
+        "nothing is written"
+    );
+
+    // The plan changes something else, and one part of what stands; and asks for what cannot be.
+    let mut changed = plan(Mode::Report);
+    changed
+        .services
+        .retain(|service| &*service.name != "nobody");
+    let service = changed.services.iter_mut().find(|s| &*s.name == "web");
+    let ports = &mut service.expect("the plan has it").ports;
+    ports[0].affinity_seconds = Some(77);
+    let mut refused = changed.clone();
+    let last = refused
+        .services
+        .iter_mut()
+        .flat_map(|s| &mut s.ports)
+        .last();
+    last.expect("the plan has some").scheduler = "none-such".into();
+    assert!(running.program(refused).failed > 0);
+    let held = running.kernel.lock().state.virtual_servers[&web()].clone();
+    assert_eq!((held.timeout, held.real_servers[&backend]), (77, 0));
+    // It is tried again, and what stands stays.
+    let loads = |kernel: &SharedModel| kernel.lock().log.len();
+    let before = loads(&running.kernel);
+    let applied = running.wait(|applied| applied.failed > 0);
+    assert_eq!(standing(&applied.drift), expected(frontends));
+    assert_eq!(
+        (loads(&running.kernel), entries(&running.kernel)),
+        (before, 0)
+    );
+    assert_eq!(running.program(changed.clone()).failed, 0);
+    assert_eq!(entries(&running.kernel), 0);
+
+    changed.settings.drift = Mode::Repair;
+    let applied = running.program(changed);
+    assert_eq!(counts(&applied.drift, |c| c.repaired), expected(frontends));
+    assert_eq!(
+        counts(&applied.drift, |c| c.found),
+        expected(frontends),
+        "once"
+    );
+    assert!(applied.drift.values().all(|count| count.standing == 0));
+    assert_eq!(
+        (weight(&running.kernel, &backend), entries(&running.kernel)),
+        (Some(1), frontends)
+    );
+    running.stop();
+}
+
+/// A change of the plan where it drifted is written so that it fits what is there.
+#[test]
+fn a_plan_that_changes_what_is_gone_makes_it_anew() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    assert_eq!(running.program(plan(Mode::Report)).failed, 0);
+    running.kernel.lock().state.virtual_servers.remove(&web());
+    running.wait(|applied| applied.drift.values().any(|count| count.standing == 1));
+    let mut changed = plan(Mode::Report);
+    let service = changed.services.iter_mut().find(|s| &*s.name == "web");
+    let list = &mut service.expect("the plan has it").ports[0].internal;
+    let first = list.endpoints.iter().position(|e| e.address.is_ipv4());
+    list.endpoints.remove(first.expect("it has one"));
+    let left = list
+        .endpoints
+        .iter()
+        .filter(|e| e.address.is_ipv4())
+        .count();
+    let applied = running.program(changed);
+    assert_eq!(applied.failed, 0, "{applied:?}");
+    let held = running.kernel.lock().state.virtual_servers[&web()]
+        .real_servers
+        .len();
+    assert_eq!(held, left);
+    assert!(
+        applied
+            .drift
+            .values()
+            .all(|count| (count.repaired, count.standing) == (1, 0))
+    );
+    running.stop();
+}
+
+/// Events tell of routes and the device at once; the period is an hour here.
+#[test]
+fn what_events_tell_is_drift_as_well() {
+    for (mode, stands) in [(Mode::Repair, 0), (Mode::Report, 1)] {
+        let state = TempDir::new().unwrap();
+        let running = Running::start(SharedModel::default(), state.path());
+        let mut document = plan(mode);
+        document.settings.sync.period = "1h".parse().unwrap();
+        assert_eq!(running.program(document).failed, 0);
+        {
+            let state = &mut running.kernel.lock().state;
+            state.device_up = false;
+            state.routes.clear();
+        }
+        running.slot.disturb();
+        let told = running.wait(|applied| !applied.drift.is_empty());
+        let count = told.drift[&DriftKind::Device];
+        assert_eq!(
+            (count.found, count.repaired, count.standing),
+            (1, 1 - stands, stands)
+        );
+        assert_eq!(told.drift.len(), 1, "its routes went with it");
+        assert_eq!(running.kernel.lock().state.device_up, mode == Mode::Repair);
+        // What belongs to others is nobody's drift.
+        let route = HostRoute {
+            destination: "10.244.7.0/24".parse().unwrap(),
+            gateway: None,
+        };
+        running.kernel.lock().state.host.routes.push(route);
+        let looks = running.kernel.eyes().network;
+        running.slot.disturb();
+        running.until("another look", |kernel| kernel.eyes().network > looks);
+        let kernel = running.stop();
+        assert_eq!(kernel.lock().state.device_up, mode == Mode::Repair);
+    }
+}
