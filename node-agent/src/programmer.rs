@@ -85,7 +85,7 @@ impl<K: Kernel> Programmer<K> {
         draining: watch::Sender<BTreeSet<IpAddr>>,
     ) -> Self {
         let owned = record.read().unwrap_or_else(|problem| {
-            warn!(%problem, "going on without the record: service ranges decide what is ours");
+            warn!(%problem, "going on without the record: what stands where Services of the plan do is taken for ours");
             None
         });
         let owned = owned.map(|recorded| Owned {

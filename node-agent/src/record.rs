@@ -60,8 +60,9 @@ impl Record {
     /// # Errors
     /// [`RecordError`] when the file is there and cannot be used.
     pub fn read(&self) -> Result<Option<BTreeSet<VirtualServerKey>>, RecordError> {
-        let text = match std::fs::read_to_string(&self.path) {
-            Ok(text) => text,
+        let text = match std::fs::read(&self.path) {
+            // Damaged bytes are named with their line, as any other damage.
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io(error)),
         };

@@ -77,7 +77,7 @@ fn with_a_record_only_what_is_on_it_is_removed() {
     again.stop();
 }
 
-/// I-7: without a record the service ranges decide, so that nothing of ours stays for ever.
+/// I-7: without a record the service ranges count as ours, so that nothing of ours stays for ever.
 #[test]
 fn without_a_record_the_service_ranges_are_ours() {
     let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -175,6 +175,27 @@ fn a_damaged_record_is_named_with_its_line() {
             "virtual-servers:3: \"TCP 10.96\" is no virtual server; the record is not used"
         ),
         "{error}"
+    );
+}
+
+/// S-109: a record that cannot be read does not keep the node from being programmed, and is made anew.
+#[test]
+fn a_damaged_record_is_replaced_by_what_can_only_be_ours() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.program(document());
+    put(&running.kernel, "TCP 203.0.113.9:80");
+    let kernel = running.stop();
+    let file = state.path().join("virtual-servers");
+    std::fs::write(&file, b"portolan virtual servers 1\nTCP \xff\n").unwrap();
+    let again = Running::start(kernel, state.path());
+    assert_eq!(again.program(without_web()).failed, 0);
+    assert!(!has(&again.kernel, "TCP 10.96.0.20:80") && has(&again.kernel, "TCP 203.0.113.9:80"));
+    again.stop();
+    let record = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        record.contains("UDP 10.96.0.10:53\n") && !record.contains("203.0.113.9"),
+        "{record}"
     );
 }
 

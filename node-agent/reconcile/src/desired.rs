@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use portolan_plan::{
     Family, FrontendKind, Head, HeadPort, ListUse, NodeEntry, NodePlan, Outsiders, Policy,
-    ServiceId, Settings,
+    Protocol, ServiceId, Settings,
 };
 
 use crate::drain::{self, DrainDeadlines};
@@ -47,6 +47,10 @@ pub struct Desired {
     pub health_ports: Vec<HealthPort>,
     /// The ranges of cluster IPs.
     pub service_ranges: Vec<IpNet>,
+    /// The addresses of frontends, but for node ports.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The node ports.
+    pub node_ports: BTreeSet<(Protocol, u16)>,
     /// Ranges in which nothing is ours.
     pub excluded: Vec<IpNet>,
 }
@@ -154,6 +158,8 @@ impl<'a> Builder<'a> {
             sysctls: sysctls(node, host),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
+            addresses: BTreeSet::new(),
+            node_ports: BTreeSet::new(),
             excluded: settings.exclude_cidrs.clone(),
         };
         Self {
@@ -169,6 +175,9 @@ impl<'a> Builder<'a> {
         for port in &head.ports {
             for frontend in &port.frontends {
                 let (kind, number) = (frontend.kind, frontend.port);
+                if kind == FrontendKind::NodePort {
+                    self.desired.node_ports.insert((port.protocol, number));
+                }
                 // A node port answers only in families in which the Service has a cluster IP.
                 let expanded = self.node_ports.iter().copied();
                 let expanded = expanded.filter(|address| port.has_family(Family::of(*address)));
@@ -283,6 +292,7 @@ impl<'a> Builder<'a> {
         self.desired.health_ports.sort();
         Desired {
             routes,
+            addresses: self.addresses,
             sets: self.sets.finish(),
             ..self.desired
         }

@@ -22,14 +22,26 @@ impl Owned {
         !self.excluded.iter().any(within) && self.recorded.contains(server)
     }
 
-    /// Without a record: takes for ours what stands in the service ranges, so that nothing of ours
+    /// Without a record: takes for ours what can hardly be anybody else's, so that nothing of ours
     /// stays for ever. From then on the record decides.
+    ///
+    /// That is what our own sets let through, what stands in the service ranges or on another address
+    /// that Services have, and the plan's node ports on the node's own addresses. An address of the
+    /// node that is a Service's, too, tells nothing: whoever has it may serve something there.
     pub fn adopt(observed: &Observed, desired: &Desired) -> Self {
+        let answering: BTreeSet<_> = observed.answering().collect();
         let within = |ranges: &[IpNet], server: &VirtualServerKey| {
             ranges.iter().any(|range| range.contains(&server.address))
         };
+        let is_ours = |server: &VirtualServerKey| {
+            if observed.host.owns(server.address) {
+                let place = (server.protocol, server.port);
+                return desired.node_ports.contains(&place);
+            }
+            within(&desired.service_ranges, server) || desired.addresses.contains(&server.address)
+        };
         let ours = |server: &&VirtualServerKey| {
-            within(&desired.service_ranges, server) && !within(&desired.excluded, server)
+            (answering.contains(server) || is_ours(server)) && !within(&desired.excluded, server)
         };
         let recorded = observed
             .virtual_servers
