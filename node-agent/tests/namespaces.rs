@@ -20,6 +20,8 @@ mod kernel_runner;
 mod leftovers;
 #[path = "namespaces/network.rs"]
 mod network;
+#[path = "namespaces/sets.rs"]
+mod sets;
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +95,18 @@ const TESTS: &[Test] = &[
     (
         "a_set_that_holds_for_ever_is_replaced",
         leftovers::old_hold_is_replaced,
+    ),
+    (
+        "sets_of_other_types_are_made_anew",
+        sets::other_types_are_replaced,
+    ),
+    (
+        "a_set_of_another_type_that_rules_use_is_told",
+        sets::a_used_set_of_another_type_is_told,
+    ),
+    (
+        "a_set_grows_beyond_the_size_it_is_made_with",
+        sets::sets_grow_beyond_their_size,
     ),
 ];
 

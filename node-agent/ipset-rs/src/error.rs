@@ -21,6 +21,7 @@ const UNKNOWN_TYPE: i32 = 4098;
 const IN_USE: i32 = 4100;
 /// The kernel's name for it speaks of renaming; a swap gets it when the second set is missing.
 const NO_SECOND: i32 = 4101;
+const MISMATCH: i32 = 4102;
 const REFERENCED: i32 = 4108;
 const HASH_FULL: i32 = 4352;
 
@@ -123,6 +124,18 @@ impl Error {
             self,
             Self::Kernel {
                 errno: IN_USE | REFERENCED,
+                ..
+            }
+        )
+    }
+
+    /// The two sets of a swap are of types or families that cannot take each other's place.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        matches!(
+            self,
+            Self::Kernel {
+                errno: MISMATCH,
                 ..
             }
         )

@@ -114,6 +114,19 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 );
                 entries(batch, *set, wanted, &ObservedSet::default());
             }
+            // Rules cannot use it as it is, so it goes before they are loaded.
+            Some(found) if found.kind != Some(set.role.kind()) => {
+                let max_elements = wanted.max_elements;
+                batch.push(
+                    Phase::CreateSets,
+                    Op::ReplaceSet {
+                        set: *set,
+                        max_elements,
+                        entries: Vec::new(),
+                    },
+                );
+                entries(batch, *set, wanted, &ObservedSet::default());
+            }
             Some(found) if too_small(found, wanted) || forgets_otherwise(*set, found) => {
                 let (add, _) = phases(set.role);
                 let entries = wanted.entries.iter().copied().collect();

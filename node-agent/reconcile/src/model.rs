@@ -68,6 +68,10 @@ impl ModelKernel {
                 entries,
             } => {
                 self.set_is(*set, true)?;
+                // Sets of different kinds cannot be swapped, and one that is used cannot be destroyed.
+                let found = self.state.sets.get(set).and_then(|set| set.kind);
+                let alike = found == Some(set.role.kind());
+                need(alike || !self.uses(*set), Refusal::InUse)?;
                 let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
                 need(count <= *max_elements, Refusal::Full)?;
             }

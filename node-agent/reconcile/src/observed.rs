@@ -7,7 +7,7 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    HostNetwork, LocalRoute, Op, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey,
+    HostNetwork, LocalRoute, Op, SetEntry, SetId, SetKind, SetRole, VirtualServer, VirtualServerKey,
 };
 
 /// The kernel's state: read once, then kept up by noting every operation that succeeded.
@@ -36,6 +36,8 @@ pub struct Observed {
 /// A set in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedSet {
+    /// Its kind; `None` for one that we never make, or of another family than its name says.
+    pub kind: Option<SetKind>,
     /// How many entries it may hold.
     pub max_elements: u32,
     /// Seconds after which the kernel removes an entry by itself; `None` where entries stay.
@@ -121,6 +123,7 @@ impl Observed {
             Op::CreateSet { set, max_elements } => {
                 let empty = BTreeSet::new();
                 let created = ObservedSet {
+                    kind: Some(set.role.kind()),
                     max_elements: *max_elements,
                     timeout_seconds: set.role.timeout_seconds(),
                     entries: empty,
@@ -136,6 +139,7 @@ impl Observed {
                 self.sets.insert(
                     *set,
                     ObservedSet {
+                        kind: Some(set.role.kind()),
                         max_elements: *max_elements,
                         timeout_seconds: set.role.timeout_seconds(),
                         entries,

@@ -126,7 +126,8 @@ fn sets(drifted: &mut BTreeSet<Drifted>, left: &Observed, found: &Observed) {
             continue;
         };
         let room = usize::try_from(now.max_elements).unwrap_or(usize::MAX);
-        if now.timeout_seconds != was.timeout_seconds || room < was.entries.len() {
+        let like = (now.kind, now.timeout_seconds) == (was.kind, was.timeout_seconds);
+        if !like || room < was.entries.len() {
             drifted.insert(Drifted::Set(*id));
         } else if !is_fleeting(*id) {
             let entries = was.entries.symmetric_difference(&now.entries);

@@ -133,7 +133,8 @@ fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
         Drifted::Set(id) => {
             let (held, wanted) = (state.sets.get(id), desired.sets.get(id));
             let as_made = |set: &crate::ObservedSet| {
-                set.timeout_seconds == id.role.timeout_seconds() || wanted.is_none()
+                let made = (Some(id.role.kind()), id.role.timeout_seconds());
+                (set.kind, set.timeout_seconds) == made || wanted.is_none()
             };
             held.is_some_and(as_made) || (held.is_none() && wanted.is_none())
         }

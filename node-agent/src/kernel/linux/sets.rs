@@ -34,7 +34,7 @@ impl Sets {
         let mut sets = BTreeMap::new();
         for id in names.iter().filter_map(|name| name.parse::<SetId>().ok()) {
             if let Some(set) = self.socket.list(&id.to_string()).map_err(failed)? {
-                sets.insert(id, observed(&set));
+                sets.insert(id, observed(id, &set));
             }
         }
         Ok(sets)
@@ -93,7 +93,13 @@ impl Sets {
                 set,
                 max_elements,
                 entries,
-            } => self.replace(*set, *max_elements, entries).map_err(failed),
+            } => self.replace(*set, *max_elements, entries).map_err(|error| {
+                if error.is_in_use() {
+                    KernelError::new(op, &in_use(*set))
+                } else {
+                    failed(error)
+                }
+            }),
             _ => Err(KernelError::new(op, "no operation on sets")),
         }
     }
@@ -129,8 +135,38 @@ impl Sets {
         let filled: Result<(), _> = self.socket.add(SPARE_SET, &entries).into_iter().collect();
         let swapped = filled.and_then(|()| self.socket.swap(SPARE_SET, &set.to_string()));
         let destroyed = self.socket.destroy(SPARE_SET);
-        swapped.and(destroyed)
+        match swapped {
+            Err(error) if error.is_mismatch() => {
+                destroyed?;
+                self.make_anew(set, most, &entries)
+            }
+            swapped => swapped.and(destroyed),
+        }
     }
+
+    /// The kernel swaps only sets of one type. One of another type, which somebody made, can go where
+    /// no rule uses it.
+    fn make_anew(
+        &mut self,
+        set: SetId,
+        most: u32,
+        entries: &[Entry],
+    ) -> Result<(), ipset_rs::Error> {
+        let name = set.to_string();
+        self.socket.destroy(&name)?;
+        self.create(&name, set, most)?;
+        self.socket.add(&name, entries).into_iter().collect()
+    }
+}
+
+fn in_use(set: SetId) -> String {
+    let kind = set.role.kind().as_str();
+    format!(
+        "somebody made a set of this name that is no {kind} of {}, and rules use it: see who does with \
+         `iptables-save | grep {set}` and `ip6tables-save | grep {set}`, and remove these rules; the \
+         set is then made as it has to be",
+        set.family
+    )
 }
 
 fn same_message(left: &Op, right: &Op) -> bool {
@@ -141,10 +177,15 @@ fn same_message(left: &Op, right: &Op) -> bool {
     }
 }
 
-fn observed(set: &Set) -> ObservedSet {
+fn observed(id: SetId, set: &Set) -> ObservedSet {
     // A bitmap does not say how much it holds: every port.
     let bitmap = set.header.set_type() == Some(SetType::BitmapPort);
+    let kind = id.role.kind();
+    let is_like = set.header.set_type() == Some(set_type(kind))
+        && (bitmap || set.header.family == Some(family(id.family)));
     ObservedSet {
+        // Of the others none is ours, whatever it is.
+        kind: is_like.then_some(kind),
         max_elements: if bitmap {
             SetKind::PORTS
         } else {
