@@ -6,7 +6,7 @@ use std::sync::Arc;
 use portolan_plan::Period;
 use portolan_planner::Reason;
 
-use super::field::{FieldError, kernel_name};
+use super::field::{self, FieldError};
 
 const PREFIX: &str = "proxy.portolan.dev/";
 
@@ -36,7 +36,7 @@ impl Annotations {
     fn set(&mut self, name: &str, text: &str, field: &str) -> Result<(), FieldError> {
         match name {
             "boot-critical" => self.boot_critical = boolean(text, field)?,
-            "scheduler" => self.scheduler = Some(kernel_name(text, field)?),
+            "scheduler" => self.scheduler = Some(field::scheduler(text, field)?),
             "drain" => self.drain_seconds = Some(seconds(text, field)?),
             _ => {
                 let known = "not known to this version; known are boot-critical, scheduler, drain";
@@ -85,6 +85,8 @@ mod tests {
         for (key, text) in [
             ("boot-critical", "yes"),
             ("scheduler", "r r"),
+            ("scheduler", "fair"),
+            ("scheduler", "RR"),
             ("drain", "soon"),
             ("drain", "9999999h"),
             ("drian", "5s"),

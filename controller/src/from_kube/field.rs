@@ -153,6 +153,26 @@ pub(super) fn kernel_name(text: &str, field: impl Into<String>) -> Result<Arc<st
     )
 }
 
+/// The schedulers that any kernel may have. Another name, a typing mistake most likely, would keep the
+/// plans of all nodes from being applied for ever.
+const SCHEDULERS: [&str; 14] = [
+    "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos",
+];
+
+/// The name of an IPVS scheduler (S-101).
+pub(super) fn scheduler(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
+    let field = field.into();
+    let name = kernel_name(text, field.clone())?;
+    if SCHEDULERS.contains(&&*name) {
+        return Ok(name);
+    }
+    let known = SCHEDULERS.join(", ");
+    Err(FieldError::new(
+        field,
+        format!("no kernel has a scheduler {name:?}; known are {known}"),
+    ))
+}
+
 fn word(
     text: &str,
     longest: usize,

@@ -8,7 +8,7 @@ use portolan_plan::{
 };
 
 use super::detection::local_detection;
-use super::field::{FieldError, address, bounded, cidr, kernel_name, label};
+use super::field::{FieldError, address, bounded, cidr, kernel_name, label, scheduler};
 
 /// The field of the settings with this name.
 pub(super) fn path(field: &str) -> String {
@@ -23,7 +23,7 @@ pub(super) fn wrong(field: &str, problem: impl Into<String>) -> FieldError {
 pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldError> {
     let mut settings = Settings::default();
     if let Some(text) = given.scheduler {
-        settings.scheduler = kernel_name(&text, path("scheduler"))?;
+        settings.scheduler = scheduler(&text, path("scheduler"))?;
     }
     if let Some(texts) = given.node_port_addresses {
         settings.node_port_addresses = node_port_addresses(texts)?;

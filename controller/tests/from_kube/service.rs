@@ -168,6 +168,25 @@ fn a_policy_inside_is_read_and_one_that_nobody_knows_takes_nothing_away() {
     );
 }
 
+/// S-101: a typing mistake of a tenant keeps no node from applying its plan.
+#[test]
+fn a_scheduler_that_no_kernel_has_is_a_warning_and_the_default_is_used() {
+    for name in ["fair", "RR", "wlcc"] {
+        let metadata = format!(", annotations: {{proxy.portolan.dev/scheduler: {name}}}");
+        let spec = format!("spec:\n  clusterIP: 10.96.0.1\n{PORTS}");
+        let Found::Service(service) = found(&read_service(&metadata, &spec)) else {
+            panic!("no Service")
+        };
+        assert_eq!(service.scheduler, None);
+        let texts: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
+        let wanted = format!(
+            "metadata.annotations[proxy.portolan.dev/scheduler]: no kernel has a scheduler {name:?}; \
+             known are rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, mh, fo, ovf, twos"
+        );
+        assert_eq!(texts, [wanted]);
+    }
+}
+
 /// S-104: the kernel takes 15 characters. One warning, not a page of it, and the Service stays.
 #[test]
 fn a_scheduler_annotation_of_300_characters_is_one_short_warning() {

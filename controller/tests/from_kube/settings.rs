@@ -34,7 +34,11 @@ fn the_defaults_of_the_resource_are_those_of_the_plan() {
 }
 
 /// Settings, and how the message about them begins.
-const REFUSED: [(&str, &str); 18] = [
+const REFUSED: [(&str, &str); 19] = [
+    (
+        "scheduler: fair",
+        "spec.settings.scheduler: no kernel has a scheduler \"fair\"; known are rr, wrr,",
+    ),
     (
         "scheduler: 'r r'",
         "spec.settings.scheduler: \"r r\" is not 1 to 15",

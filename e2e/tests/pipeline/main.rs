@@ -261,15 +261,15 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
         "web.yaml",
         &WEB.replace(
             "namespace: shop}",
-            "namespace: shop, annotations: {proxy.portolan.dev/scheduler: absent}}",
+            "namespace: shop, annotations: {proxy.portolan.dev/scheduler: twos}}",
         ),
     );
     let failed = agent.applied_where(|applied| applied.failed > 0).await;
     let [load, edit] = &failed.failures[..] else {
         panic!("{failed:?}");
     };
-    assert!(load.starts_with("load scheduler absent"), "{load}");
-    let held_back = "edit virtual server TCP 10.96.0.10:80 (absent): held back";
+    assert!(load.starts_with("load scheduler twos"), "{load}");
+    let held_back = "edit virtual server TCP 10.96.0.10:80 (twos): held back";
     assert!(edit.starts_with(held_back), "{edit}");
     assert_eq!(
         agent.backends("TCP 10.96.0.10:80").len(),

@@ -240,11 +240,11 @@ fn applied(scene: &Scene<'_>) -> Result<BTreeMap<Node, usize>> {
     Node::ALL.into_iter().map(count).collect()
 }
 
-/// A name that the API takes and no kernel has.
-const MISSING: &str = "fair";
+/// A name that the controller takes, and that the guest's kernel lacks.
+const MISSING: &str = "twos";
 const MISSING_WORDS: [&str; 5] = [
-    "load scheduler fair: the kernel has no scheduler \"fair\"",
-    "modprobe ip_vs_fair",
+    "load scheduler twos: the kernel has no scheduler \"twos\"",
+    "modprobe ip_vs_twos",
     "spec.settings.scheduler",
     "proxy.portolan.dev/scheduler",
     "the plan is not in force",
