@@ -32,6 +32,19 @@ pub struct Acked {
     pub undecodable: Vec<String>,
 }
 
+/// What an agent found otherwise than it had left it in the kernel, of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// The kind, in the agent's words.
+    pub kind: Arc<str>,
+    /// How many were found since the agent started.
+    pub found: u64,
+    /// How many of them were put right.
+    pub repaired: u64,
+    /// How many are otherwise now.
+    pub standing: u64,
+}
+
 /// What is known of the agent on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
@@ -43,9 +56,9 @@ pub struct Delivery {
     pub since: SystemTime,
     /// Its last answer and when it came; kept when the stream ends.
     pub acked: Option<(SystemTime, Arc<Acked>)>,
-    /// Entries of the kernel that somebody else had changed when the agent looked last; `None` while
-    /// it has not told.
-    pub drifted: Option<u64>,
+    /// What somebody else changed in the kernel, of each kind that ever was; `None` while the agent
+    /// has not told.
+    pub drifted: Option<Arc<[Drift]>>,
 }
 
 /// What agents said last, by node.
@@ -89,10 +102,9 @@ impl Board {
         });
     }
 
-    /// The agent of a node compared the kernel with its plan, and somebody else had changed so many
-    /// entries.
-    pub fn drifted(&self, node: &str, entries: u64) {
-        self.update(node, |delivery| delivery.drifted = Some(entries));
+    /// The agent of a node told what somebody else changed in the kernel since it started.
+    pub fn drifted(&self, node: &str, drift: Vec<Drift>) {
+        self.update(node, |delivery| delivery.drifted = Some(drift.into()));
     }
 
     /// The stream of a node ended. Only the stream that was `connected` at `since` can end: an older
@@ -186,7 +198,7 @@ mod tests {
         let board = Board::default();
         board.connected("node-a", "0.1.0", at(1));
         board.acked("node-a", acked(7), at(2));
-        board.drifted("node-a", 3);
+        board.drifted("node-a", vec![Drift::default()]);
         board.connected("node-a", "0.2.0", at(3));
         let delivery = board.get("node-a").unwrap();
         assert_eq!(&*delivery.agent_version, "0.2.0");

@@ -7,11 +7,15 @@
     reason = "a test"
 )]
 
+#[path = "serve/drift.rs"]
+mod drift;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_controller::board::Board;
 use portolan_controller::engine::{Engine, ManifestSource};
 use portolan_controller::known::Shared;
 use portolan_controller::serve::{Listen, serve};
@@ -48,6 +52,7 @@ struct Controller {
     folder: TempDir,
     engine: ManifestSource,
     store: Arc<Store>,
+    board: Arc<Board>,
     address: String,
 }
 
@@ -64,12 +69,13 @@ impl Controller {
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
         let store = Arc::new(Store::default());
+        let board = Arc::new(Board::default());
         let listen: Listen = "127.0.0.1:0".parse().unwrap();
         let (listener, listen) = listen.open_insecure().await.unwrap();
         tokio::spawn(serve(
             listener,
             store.clone(),
-            Arc::default(),
+            board.clone(),
             std::future::pending(),
         ));
         let engine = Engine::new(Shared::default(), store.clone(), None);
@@ -79,6 +85,7 @@ impl Controller {
             folder,
             engine,
             store,
+            board,
             address,
         }
     }

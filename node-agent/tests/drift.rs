@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+#[allow(dead_code, reason = "other tests need more of it")]
 mod running;
 
 use portolan_agent::kernel::SharedModel;

@@ -11,7 +11,7 @@ use portolan_crds as crds;
 use portolan_crds::condition;
 
 use super::content::{sentence, shortened};
-use crate::board::{Acked, Delivery};
+use crate::board::{Acked, Delivery, Drift};
 
 /// Whether something is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,11 +122,14 @@ pub fn judge(delivery: Option<&Delivery>) -> Judgement {
         _ => reason,
     };
     let told = delivery.filter(|delivery| delivery.connected);
-    let (drifted, why) = match told.map(|delivery| delivery.drifted) {
+    let (drifted, why) = match told.map(|delivery| delivery.drifted.as_deref()) {
         None => (Verdict::Unknown, reason),
         Some(None) => (Verdict::Unknown, "NotTold"),
-        Some(Some(0)) => (Verdict::False, "InPlace"),
-        Some(Some(_)) => (Verdict::True, "ChangedByOthers"),
+        Some(Some(drift)) => match (sum(drift, |d| d.standing), sum(drift, |d| d.found)) {
+            (0, 0) => (Verdict::False, "InPlace"),
+            (0, _) => (Verdict::False, "PutRight"),
+            _ => (Verdict::True, "ChangedByOthers"),
+        },
     };
     let judged = |verdict, reason| Judged { verdict, reason };
     Judgement {
@@ -225,7 +228,9 @@ pub fn status(
         received_hash: acked.map(|acked| acked.received.to_string()),
         lag: acked.map(|acked| lag(acked.lag)),
         operations: acked.map(|acked| number(acked.operations)),
-        drift: delivery.and_then(|delivery| delivery.drifted).map(number),
+        drift: delivery
+            .and_then(|delivery| delivery.drifted.as_deref())
+            .map(|drift| number(sum(drift, |d| d.standing))),
         failures: acked.map_or_else(Vec::new, |acked| sentences(&acked.failures)),
         failed_operations: acked
             .map(|acked| number(acked.failed_operations))
@@ -294,14 +299,37 @@ fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> St
 }
 
 fn drift_words(delivery: Option<&Delivery>) -> String {
-    match delivery.filter(|d| d.connected).and_then(|d| d.drifted) {
-        None => "the agent has not told".into(),
-        Some(0) => "nobody else changed entries of the kernel that are ours".into(),
-        Some(entries) => format!(
-            "somebody else changed {entries} entries of the kernel that are ours; does another proxy or \
+    let told = delivery.filter(|delivery| delivery.connected);
+    let Some(drift) = told.and_then(|delivery| delivery.drifted.as_deref()) else {
+        return "the agent has not told".into();
+    };
+    if sum(drift, |d| d.standing) > 0 {
+        let stands = by_kind(drift, |d| d.standing);
+        return format!(
+            "somebody else changed what is ours in the kernel, and it stands ({stands}): \
+             spec.settings.drift of the ProxyConfig says whether it is put right; does another proxy or \
              a script run on the node?"
-        ),
+        );
     }
+    if sum(drift, |d| d.found) > 0 {
+        let found = by_kind(drift, |d| d.found);
+        return format!(
+            "somebody else changed what is ours in the kernel, and nothing of it stands; found since the \
+             agent started: {found}; does another proxy or a script run on the node?"
+        );
+    }
+    "nobody else changed entries of the kernel that are ours".into()
+}
+
+fn sum(drift: &[Drift], of: fn(&Drift) -> u64) -> u64 {
+    drift.iter().map(of).fold(0, u64::saturating_add)
+}
+
+/// `weight 2, route 1`: of what there is any.
+fn by_kind(drift: &[Drift], of: fn(&Drift) -> u64) -> String {
+    let counted = drift.iter().filter(|drift| of(drift) > 0);
+    let words: Vec<_> = counted.map(|d| format!("{} {}", d.kind, of(d))).collect();
+    words.join(", ")
 }
 
 /// A length of time as people read it: whole milliseconds below a second, else two decimals.

@@ -9,6 +9,7 @@ use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
 use super::draining::Draining;
+use super::drift;
 use super::session::End;
 use crate::board::{Acked, Board, REMEMBERED};
 use crate::store::Batch;
@@ -48,7 +49,10 @@ pub(super) async fn wait(
         };
         match message.message {
             Some(Answer::Ack(ack)) if ack.batch == number => break ack,
-            Some(Answer::Status(status)) => draining.take(&status).map_err(End::Refused)?,
+            Some(Answer::Status(status)) => {
+                draining.take(&status).map_err(End::Refused)?;
+                board.drifted(&hello.node, drift::told(&status));
+            }
             _ => {
                 let wrong = format!("an answer to batch {number} was expected");
                 return Err(End::Refused(Status::invalid_argument(wrong)));

@@ -4,6 +4,7 @@
 
 mod ack;
 mod draining;
+mod drift;
 mod listen;
 mod session;
 

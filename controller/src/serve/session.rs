@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use super::Plans;
 use super::ack::{self, Sent};
 use super::draining::Draining;
+use super::drift;
 use crate::board::Board;
 use crate::store::{Batch, Position};
 
@@ -177,6 +178,7 @@ async fn follow(
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
                     draining.take(&status).map_err(End::Refused)?;
+                    plans.board.drifted(&hello.node, drift::told(&status));
                 }
                 Some(_) => {
                     let wrong = "an answer came without a batch to answer";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_controller::board::{Acked, Delivery};
+use portolan_controller::board::{Acked, Delivery, Drift};
 use portolan_controller::publish::{Previous, status};
 use portolan_crds::ProxyPlanStatus;
 use portolan_plan::PlanHash;
@@ -16,7 +16,7 @@ fn delivery(acked: Acked) -> Delivery {
         connected: true,
         since: at(0),
         acked: Some((at(1), Arc::new(acked))),
-        drifted: Some(0),
+        drifted: Some(Arc::default()),
     }
 }
 
@@ -102,17 +102,46 @@ fn each_state_of_an_agent_has_its_reason() {
         ..applied()
     };
     assert_eq!(of(differs)[2], "Healthy False NotInKernel 5");
-    let drifted = Delivery {
-        drifted: Some(3),
-        ..delivery(applied())
+}
+
+/// What an agent tells of drift, and how people read it.
+#[test]
+fn drift_is_told_by_kind_and_whether_it_stands() {
+    let of = |drift: &[(&str, u64, u64, u64)]| {
+        let each = |(kind, found, repaired, standing): &(&str, u64, u64, u64)| Drift {
+            kind: (*kind).into(),
+            found: *found,
+            repaired: *repaired,
+            standing: *standing,
+        };
+        let drifted = Delivery {
+            drifted: Some(drift.iter().map(each).collect()),
+            ..delivery(applied())
+        };
+        let status = status(Some(&drifted), at(5), &Previous::default());
+        let lines = conditions(&status);
+        assert_eq!(lines[0], "Applied True Applied 5");
+        let mut all = status.conditions.iter();
+        let drifted = all.find(|condition| condition.type_ == "Drifted").unwrap();
+        (lines[1].clone(), status.drift, drifted.message.clone())
     };
+    let (line, count, _) = of(&[]);
+    assert_eq!((line.as_str(), count), ("Drifted False InPlace 5", Some(0)));
+    let (line, count, words) = of(&[("route", 1, 1, 0), ("weight", 3, 3, 0)]);
     assert_eq!(
-        told(Some(&drifted)),
-        [
-            "Applied True Applied 5",
-            "Drifted True ChangedByOthers 5",
-            "Healthy True Healthy 5"
-        ]
+        (line.as_str(), count),
+        ("Drifted False PutRight 5", Some(0))
+    );
+    assert!(
+        words.contains("since the agent started: route 1, weight 3;"),
+        "{words}"
+    );
+    let (line, count, words) = of(&[("route", 1, 1, 0), ("weight", 5, 3, 2)]);
+    let stands = "Drifted True ChangedByOthers 5";
+    assert_eq!((line.as_str(), count), (stands, Some(2)));
+    assert!(
+        words.contains("and it stands (weight 2): spec.settings.drift"),
+        "{words}"
     );
 }
 

@@ -139,6 +139,7 @@ impl<K: Kernel> Programmer<K> {
                 }
                 Err(error) => {
                     sound = false;
+                    self.drift.failed(op);
                     refused(&error);
                 }
             }

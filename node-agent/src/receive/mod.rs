@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
 use portolan_proto::{MAX_MESSAGE_BYTES, wire};
+use portolan_reconcile::Drift;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
@@ -93,11 +94,12 @@ impl Receiver {
         info!(controller = %self.controller, "connected");
         // This controller has heard nothing yet.
         self.draining.mark_changed();
+        let mut drift = (self.applied.clone(), Drift::default());
         loop {
             let message = tokio::select! {
                 message = incoming.message() => message?,
                 // With room for it, so that both sides never wait for each other.
-                told = tell(&answers, &mut self.draining) => {
+                told = tell(&answers, &mut self.draining, &mut drift) => {
                     told?;
                     continue;
                 }
@@ -145,11 +147,20 @@ impl Receiver {
 async fn tell(
     answers: &mpsc::Sender<wire::AgentMessage>,
     draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
+    (applied, told): &mut (watch::Receiver<Applied>, Drift),
 ) -> Result<(), StreamError> {
     // The room first: this may be given up at each wait, and what changed is then still to be told.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
-    draining.changed().await.map_err(|_| StreamError::Ending)?;
-    room.send(Session::status(&draining.borrow_and_update()));
+    let drift = tokio::select! {
+        changed = draining.changed() => changed.map(|()| None),
+        applied = applied.wait_for(|applied| applied.drift != *told) => {
+            applied.map(|applied| Some(applied.drift.clone()))
+        }
+    };
+    if let Some(drift) = drift.map_err(|_| StreamError::Ending)? {
+        *told = drift;
+    }
+    room.send(Session::status(&draining.borrow_and_update(), told));
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use portolan_plan::{PlanHash, StagedChanges};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{DecodeError, WIRE_VERSION, draining, item, wire};
+use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
 
@@ -159,10 +160,16 @@ impl Session {
     }
 
     /// What is particular to the node.
-    pub fn status(draining: &BTreeSet<IpAddr>) -> wire::AgentMessage {
+    pub fn status(draining: &BTreeSet<IpAddr>, drift: &Drift) -> wire::AgentMessage {
+        let of_kind = |(kind, count): (&DriftKind, &DriftCount)| wire::Drift {
+            kind: kind.to_string(),
+            found: count.found,
+            repaired: count.repaired,
+            standing: count.standing,
+        };
         answer(Answer::Status(wire::Status {
             draining: draining::write(draining),
-            drift: Vec::new(),
+            drift: drift.iter().map(of_kind).collect(),
         }))
     }
 

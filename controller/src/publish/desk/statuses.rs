@@ -245,7 +245,7 @@ mod tests {
             connected,
             since: at(since),
             acked: Some((at(since), Arc::new(acked))),
-            drifted: Some(0),
+            drifted: Some(Arc::default()),
         }
     }
 

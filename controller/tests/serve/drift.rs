@@ -1,0 +1,53 @@
+//! What agents tell of drift.
+
+use std::time::Duration;
+
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::{WIRE_VERSION, wire};
+
+use super::{Agent, Controller, LIMIT, message};
+
+/// It is on the board, by kind, also while an answer to a batch is expected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_tells_of_drift_is_on_the_board() {
+    let controller = Controller::start(1).await;
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = agent.batch().await;
+    let on_board = || {
+        controller
+            .board
+            .get("node-a")
+            .and_then(|known| known.drifted)
+    };
+    assert_eq!(on_board(), None, "it has not told");
+    for (standing, answers) in [(2, true), (0, false)] {
+        let drift = wire::Drift {
+            kind: "real server".into(),
+            found: 2,
+            repaired: 2 - standing,
+            standing,
+        };
+        let status = wire::Status {
+            drift: vec![drift],
+            ..wire::Status::default()
+        };
+        agent
+            .answers
+            .send(message(Answer::Status(status)))
+            .await
+            .unwrap();
+        let started = std::time::Instant::now();
+        while on_board().is_none_or(|all| all.first().is_none_or(|d| d.standing != standing)) {
+            assert!(started.elapsed() < LIMIT, "{:?}", on_board());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if answers {
+            agent.ack(first.number, false).await;
+        }
+    }
+    let all = on_board().unwrap();
+    assert_eq!(
+        (&*all[0].kind, all[0].found, all[0].repaired),
+        ("real server", 2, 2)
+    );
+}
