@@ -62,6 +62,12 @@ impl<'lab> Cluster<'lab> {
         self.folder.path.join("manifests")
     }
 
+    /// A file beside the manifests, which goes with them.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path.join(name)
+    }
+
     /// Puts a manifest in place at once, as a whole.
     ///
     /// # Errors

@@ -42,6 +42,8 @@ pub enum Program {
     Conntrack,
     /// Loads kernel modules.
     Modprobe,
+    /// What a process asks of the kernel.
+    Strace,
     /// The controller under test.
     Controller,
     /// The node agent under test.
@@ -78,6 +80,7 @@ impl Program {
             Self::Ip6tablesLegacySave => "ip6tables-legacy-save",
             Self::Conntrack => "conntrack",
             Self::Modprobe => "modprobe",
+            Self::Strace => "strace",
             Self::Controller => "portolan-controller",
             Self::Agent => "portolan-agent",
             Self::Etcd => "etcd",
@@ -104,6 +107,7 @@ impl Program {
             | Self::Ip6tablesLegacySave => "Debian package iptables",
             Self::Conntrack => "Debian package conntrack",
             Self::Modprobe => "Debian package kmod",
+            Self::Strace => "Debian package strace",
             Self::Controller => "cargo build -p portolan-controller",
             Self::Agent => "cargo build -p portolan-agent",
             Self::Etcd
@@ -140,6 +144,7 @@ impl Program {
             | Self::Ip6tablesLegacySave
             | Self::Conntrack
             | Self::Modprobe
+            | Self::Strace
             | Self::Controller
             | Self::Agent
             | Self::Cargo => false,

@@ -89,6 +89,24 @@ impl Cluster<'_> {
             .inside(|| Program::Agent.try_with_input(&args, ""))
     }
 
+    /// The process of a node's agent.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn agent_pid(&self, node: Node) -> Result<u32> {
+        let agent = self.agents.get(&node).with_context(|| no_agent(node))?;
+        Ok(agent.pid())
+    }
+
+    /// Takes away the record of what is an agent's own, as a disk that was lost does.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn lose_record(&self, node: Node) -> Result<()> {
+        let record = std::path::Path::new(&self.state(node)).join("virtual-servers");
+        std::fs::remove_file(&record).with_context(|| format!("remove {}", record.display()))
+    }
+
     /// All that the agents of a node have printed since the beginning.
     ///
     /// # Errors

@@ -29,6 +29,12 @@ impl Running {
         &self.line
     }
 
+    /// Its number, as the kernel knows it.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its resident memory in kB, while it runs.
     #[must_use]
     pub fn memory_kb(&self) -> Option<u64> {

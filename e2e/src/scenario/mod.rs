@@ -6,6 +6,7 @@ mod coexistence;
 mod control_plane;
 mod costs;
 mod draining;
+mod drift;
 mod ipvs_rate;
 mod packet_path;
 mod refusals;
@@ -58,6 +59,7 @@ pub const ALL: &[Scenario] = &[
     restarts::SCENARIO,
     schedulers::SCENARIO,
     draining::SCENARIO,
+    drift::SCENARIO,
     costs::SCENARIO,
     udp::SCENARIO,
     ipvs_rate::SCENARIO,

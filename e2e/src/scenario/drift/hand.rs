@@ -1,0 +1,262 @@
+//! One thing after the other is changed by hand, under load, and has to be right again in time, with
+//! no more operations than it takes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::{Checks, Scene, State, TURN};
+use crate::program::Program;
+use crate::topology::world::{Node, Resident};
+use crate::traffic::Protocol;
+use crate::traffic::load::{Load, Rate};
+use crate::witness;
+
+/// What keepalived and others might have: virtual servers elsewhere and on the node's own address, a
+/// set, rules before and behind ours, and a route.
+pub(super) fn make_others() -> Result<()> {
+    let lines = [
+        (Program::Ipvsadm, "-A -t 203.0.113.99:80 -s wlc"),
+        (
+            Program::Ipvsadm,
+            "-a -t 203.0.113.99:80 -r 10.244.1.11:8443 -m -w 3",
+        ),
+        (Program::Ipvsadm, "-A -u 192.168.50.11:5353 -s rr"),
+        (Program::Ipset, "create OTHERS hash:ip"),
+        (Program::Ipset, "add OTHERS 203.0.113.7"),
+        (Program::Iptables, "-w -N OTHERS"),
+        (
+            Program::Iptables,
+            "-w -A OTHERS -s 203.0.113.0/24 -j RETURN",
+        ),
+        (Program::Iptables, "-w -A INPUT -j OTHERS"),
+        (Program::Iptables, "-w -t nat -A POSTROUTING -j RETURN"),
+        (Program::Ip, "route add 203.0.113.128/25 via 192.168.50.100"),
+    ];
+    lines.into_iter().try_for_each(|(program, line)| {
+        let words: Vec<_> = line.split(' ').collect();
+        program.run(&words).map(drop)
+    })
+}
+
+/// What is done by hand, how the agent counts it, and how many operations put it right.
+pub(super) struct Hand {
+    name: &'static str,
+    pub(super) lines: Vec<(Program, String)>,
+    pub(super) found: String,
+    operations: u64,
+}
+
+fn hand(
+    name: &'static str,
+    lines: &[(Program, &str)],
+    found: impl Into<String>,
+    operations: u64,
+) -> Hand {
+    let line = |(program, line): &(Program, &str)| (*program, (*line).to_owned());
+    Hand {
+        name,
+        lines: lines.iter().map(line).collect(),
+        found: found.into(),
+        operations,
+    }
+}
+
+pub(super) fn weight() -> Hand {
+    let line = format!("-e -t {TURN} -r 10.244.1.11:8080 -m -w 0");
+    hand("a weight", &[(Program::Ipvsadm, &line)], "1 weight", 1)
+}
+
+pub(super) fn flush(state: &State) -> Hand {
+    let entries = lines_with(state, "sets", "add PORTOLAN-CLUSTERIP ");
+    hand(
+        "a flushed set",
+        &[(Program::Ipset, "flush PORTOLAN-CLUSTERIP")],
+        format!("{entries} set entries"),
+        entries,
+    )
+}
+
+pub(super) fn route() -> Hand {
+    let line = "route del local 10.96.0.0/12 dev kube-ipvs0 table local";
+    hand("a deleted route", &[(Program::Ip, line)], "1 route", 1)
+}
+
+pub(super) fn chain() -> Hand {
+    let line = "-w -t nat -F PORTOLAN-POSTROUTING";
+    let found = "1 chain or jump";
+    hand("a flushed chain", &[(Program::Iptables, line)], found, 1)
+}
+
+fn hands(state: &State) -> Vec<Hand> {
+    let routes = ["IPv4 routes", "IPv6 routes"].map(|part| {
+        let of_ours = state[part].lines().filter(|line| {
+            line.contains("local ") && line.contains("kube-ipvs0") && line.contains("proto static")
+        });
+        u64::try_from(of_ours.count()).unwrap_or(u64::MAX)
+    });
+    let real_server = format!("-d -t {TURN} -r 10.244.1.12:8080");
+    let server = format!("-D -t {TURN}");
+    vec![
+        weight(),
+        hand(
+            "a deleted real server",
+            &[(Program::Ipvsadm, &real_server)],
+            "1 real server",
+            1,
+        ),
+        // With its four real servers.
+        hand(
+            "a deleted virtual server",
+            &[(Program::Ipvsadm, &server)],
+            "1 virtual server",
+            5,
+        ),
+        flush(state),
+        hand(
+            "a foreign entry and a missing one",
+            &[
+                (Program::Ipset, "del PORTOLAN-FRONTEND 10.96.2.1,tcp:80"),
+                (Program::Ipset, "add PORTOLAN-PODS 192.0.2.0/24"),
+            ],
+            "2 set entries",
+            2,
+        ),
+        chain(),
+        hand(
+            "a deleted jump",
+            &[(Program::Ip6tables, "-w -D INPUT -j PORTOLAN-INPUT")],
+            "1 chain or jump",
+            1,
+        ),
+        route(),
+        hand(
+            "a deleted device",
+            &[(Program::Ip, "link del kube-ipvs0")],
+            "1 device",
+            1 + routes[0] + routes[1],
+        ),
+    ]
+}
+
+fn lines_with(state: &State, part: &str, text: &str) -> u64 {
+    let lines = state[part].lines().filter(|line| line.starts_with(text));
+    u64::try_from(lines.count()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("put right");
+    let right = scene.state()?;
+    let load = load(scene)?;
+    for hand in hands(&right) {
+        let what = format!(
+            "{} is put right in time and counted (S-107, S-184)",
+            hand.name
+        );
+        checks.check(&what, is_put_right(scene, &hand, &right));
+    }
+    checks.check(
+        "a kernel setting is put right in time and counted (S-184)",
+        setting(scene),
+    );
+    let (wanted, tally) = (load.0, load.1.finish()?);
+    scene.stage.console.line(&format!(
+        "meanwhile {} of {wanted} connections were made, {} were not answered",
+        tally.made,
+        tally.failures.len()
+    ));
+    checks.check("clients are answered again (S-184)", scene.answers());
+    Ok(())
+}
+
+/// Clients of the Service all the time, so that nothing is changed in a quiet kernel.
+fn load(scene: &Scene<'_>) -> Result<(u32, Load)> {
+    let rate = Rate {
+        protocol: Protocol::Tcp,
+        targets: vec![TURN.parse()?, "[fd00:10:96::201]:80".parse()?],
+        per_second: 10,
+        lasts: Duration::from_secs(15),
+        deadline: scene.stage.waits.limit(Duration::from_secs(2)),
+    };
+    let load = Load::start(scene.topology.of(Resident::Outside)?, &rate, Instant::now())?;
+    Ok((rate.wanted(), load))
+}
+
+fn is_put_right(scene: &mut Scene<'_>, hand: &Hand, right: &State) -> Result<()> {
+    let before = scene.cluster.said(Node::A)?.len();
+    for (program, line) in &hand.lines {
+        scene.tool(*program, line)?;
+    }
+    scene.until(hand.name, |scene| {
+        let said = scene.said(before)?;
+        let told = said.contains(&found(&hand.found)) && operations(&said).is_some();
+        let equal = witness::must_equal(right, &scene.state()?);
+        Ok(match equal {
+            Ok(()) if told => Ok(()),
+            Ok(()) => Err(format!("it said {said:?}")),
+            Err(error) => Err(format!("{error:#}, and it said {said:?}")),
+        })
+    })?;
+    let said = scene.said(before)?;
+    let made = operations(&said);
+    ensure!(
+        made == Some(hand.operations),
+        "{} operations would do, and it said {said:?}",
+        hand.operations
+    );
+    let times = said.matches("somebody changed the kernel").count();
+    ensure!(times == 1, "counted {times} times: {said}");
+    Ok(())
+}
+
+/// As the agent says it.
+pub(super) fn found(words: &str) -> String {
+    format!("found={words}\n")
+}
+
+/// All operations that were made for no new plan, if there were any.
+fn operations(said: &str) -> Option<u64> {
+    let numbers = said.lines().filter(|line| {
+        line.contains("put right what was otherwise")
+            || line.contains("followed the node's network")
+    });
+    let numbers = numbers.filter_map(|line| {
+        let rest = line.split_once("operations=")?.1;
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().ok()
+    });
+    let numbers: Vec<u64> = numbers.collect();
+    (!numbers.is_empty()).then(|| numbers.iter().sum())
+}
+
+const SETTING: &str = "/proc/sys/net/ipv4/vs/conntrack";
+
+fn setting(scene: &mut Scene<'_>) -> Result<()> {
+    let before = scene.cluster.said(Node::A)?.len();
+    let node = scene.topology.node(Node::A)?;
+    node.inside(|| Ok(std::fs::write(SETTING, "0")?))?;
+    scene.until("a kernel setting", |scene| {
+        let value = node.inside(|| Ok(std::fs::read_to_string(SETTING)?))?;
+        let said = scene.said(before)?;
+        let right = value.trim() == "1" && said.contains(&found("1 kernel setting"));
+        Ok(if right {
+            Ok(())
+        } else {
+            Err(format!("{SETTING} is {value:?}, and it said {said:?}"))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_counted_over_all_passes_without_a_new_plan() {
+        let said = "INFO applied plan=1 operations=7 milliseconds=1\n\
+                    INFO put right what was otherwise operations=2 milliseconds=1\n\
+                    INFO followed the node's network operations=3 milliseconds=1\n";
+        assert_eq!(operations(said), Some(5));
+        assert_eq!(operations("INFO applied plan=1 operations=7"), None);
+    }
+}

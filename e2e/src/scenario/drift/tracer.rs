@@ -1,0 +1,226 @@
+//! What a running agent asks of the kernel, as `strace` sees it from outside: messages byte by byte,
+//! programs by name, files by path. A message that asks for no list counts as one that writes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::cluster::Cluster;
+use crate::namespace::Namespace;
+use crate::program::{Program, Running};
+use crate::topology::world::Node;
+use crate::waits::Waits;
+
+/// `NLM_F_DUMP`: both of its bits.
+const DUMP: u16 = 0x300;
+/// The length of a netlink header.
+const HEADER: usize = 16;
+
+/// What was seen since the tracer was attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Messages that ask for a list.
+    pub(super) dumps: usize,
+    /// All others.
+    pub(super) messages_that_write: usize,
+    /// Programs that only print, like `iptables-save`.
+    pub(super) programs_that_read: usize,
+    /// All others.
+    pub(super) programs_that_write: usize,
+    /// Kernel settings that were opened to be written.
+    pub(super) settings: usize,
+}
+
+impl Seen {
+    pub(super) fn written(&self) -> usize {
+        self.messages_that_write + self.programs_that_write + self.settings
+    }
+
+    /// Reads what `strace -f -e write=all` prints.
+    fn read(text: &str) -> Self {
+        let mut seen = Self::default();
+        let mut others = BTreeSet::new();
+        let mut bytes = Vec::new();
+        let mut ours = false;
+        for line in text.lines() {
+            if let Some(dump) = line.strip_prefix(" | ") {
+                if ours {
+                    bytes.extend(hexadecimal(dump));
+                }
+                continue;
+            }
+            seen.messages(&std::mem::take(&mut bytes));
+            let (pid, call) = line.split_once(' ').unwrap_or(("", line));
+            let call = call.trim_start();
+            ours = !others.contains(pid);
+            if let Some(rest) = call.strip_prefix("execve(\"") {
+                let program = rest.split('"').next().unwrap_or_default();
+                if ours && program.ends_with("-save") {
+                    seen.programs_that_read += 1;
+                } else if ours {
+                    seen.programs_that_write += 1;
+                }
+                // From here on it is another program.
+                others.insert(pid.to_owned());
+            } else if ours && call.starts_with("openat(") && call.contains("\"/proc/sys/") {
+                seen.settings += usize::from(!call.contains("O_RDONLY"));
+            }
+        }
+        seen.messages(&bytes);
+        seen
+    }
+
+    /// Counts the netlink messages that these bytes are; anything else counts as nothing.
+    fn messages(&mut self, mut bytes: &[u8]) {
+        let (mut dumps, mut writes) = (0, 0);
+        while !bytes.is_empty() {
+            let (Some(length), Some(flags)) = (bytes.first_chunk::<4>(), bytes.get(6..8)) else {
+                return;
+            };
+            let length = usize::try_from(u32::from_ne_bytes(*length)).unwrap_or(usize::MAX);
+            let flags = u16::from_ne_bytes([flags[0], flags[1]]);
+            if length < HEADER || length > bytes.len() {
+                return;
+            }
+            if flags & DUMP == DUMP {
+                dumps += 1;
+            } else {
+                writes += 1;
+            }
+            bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+        }
+        self.dumps += dumps;
+        self.messages_that_write += writes;
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} lists asked for, {} other messages, {} programs that read, {} others, {} settings \
+             written",
+            self.dumps,
+            self.messages_that_write,
+            self.programs_that_read,
+            self.programs_that_write,
+            self.settings
+        )
+    }
+}
+
+/// The bytes of a line like `00000  14 00 00 00 …  ....`; what a line holds is 16 at most.
+fn hexadecimal(line: &str) -> Vec<u8> {
+    let columns = line.get(7..7 + 49).unwrap_or_default();
+    let words = columns.split_whitespace();
+    words
+        .map_while(|word| u8::from_str_radix(word, 16).ok())
+        .collect()
+}
+
+/// `strace` at work on an agent; dropping it lets the agent go on.
+#[derive(Debug)]
+pub(super) struct Tracer {
+    file: PathBuf,
+    _running: Running,
+}
+
+impl Tracer {
+    /// Attaches to the agent of node-a.
+    pub(super) fn attach(
+        cluster: &Cluster<'_>,
+        namespace: &Namespace,
+        waits: Waits,
+    ) -> Result<Self> {
+        let (file, log) = (cluster.beside("trace"), cluster.beside("strace.log"));
+        let pid = cluster.agent_pid(Node::A)?.to_string();
+        let path = file.display().to_string();
+        let calls = "trace=sendto,sendmsg,execve,openat";
+        let args = [
+            "-f",
+            "-e",
+            calls,
+            "-e",
+            "signal=none",
+            "-e",
+            "write=all",
+            "-o",
+            &path,
+            "-p",
+            &pid,
+        ];
+        let log = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let running = namespace.inside(|| Program::Strace.start(&args, &log))?;
+        let tracer = Self {
+            file,
+            _running: running,
+        };
+        waits.until(
+            "strace to see something",
+            Duration::from_secs(20),
+            Duration::from_millis(50),
+            || Ok((tracer.seen()?.dumps > 0).then_some(())),
+            || std::fs::read_to_string(cluster.beside("strace.log")).unwrap_or_default(),
+        )?;
+        // What it saw first may be a part of something.
+        File::options()
+            .write(true)
+            .truncate(true)
+            .open(&tracer.file)?;
+        Ok(tracer)
+    }
+
+    /// What it saw until now.
+    pub(super) fn seen(&self) -> Result<Seen> {
+        match std::fs::read(&self.file) {
+            // It goes on where it was in a file that was emptied.
+            Ok(text) => Ok(Seen::read(
+                String::from_utf8_lossy(&text).trim_start_matches('\0'),
+            )),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Seen::default()),
+            Err(error) => Err(error).with_context(|| format!("read {}", self.file.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_changes_programs_and_settings_are_told_apart() {
+        let text = "\
+12 sendto(9, [{nlmsg_len=20, ...}], 20, 0, {sa_family=AF_NETLINK}, 12) = 20
+ | 00000  14 00 00 00 1d 00 01 03  01 00 00 00 00 00 00 00  ................ |
+ | 00010  04 01 00 00                                       ....             |
+12 sendto(9, \"...\", 40, 0, {sa_family=AF_NETLINK}, 12) = 40
+ | 00000  14 00 00 00 1d 00 05 00  01 00 00 00 00 00 00 00  ................ |
+ | 00010  05 01 00 00 14 00 00 00  1d 00 05 00 01 00 00 00  ................ |
+ | 00020  00 00 00 00 05 01 00 00                           ........         |
+12 sendto(3, \"PRI * HTTP\", 10, 0, NULL, 0) = 10
+ | 00000  50 52 49 20 2a 20 48 54  54 50                    PRI * HTTP       |
+13 execve(\"/usr/sbin/iptables-save\", [\"iptables-save\"], 0x1 /* 9 vars */) = 0
+13 sendto(3, \"...\", 20, 0, {sa_family=AF_NETLINK}, 12) = 20
+ | 00000  14 00 00 00 1d 00 05 00  01 00 00 00 00 00 00 00  ................ |
+ | 00010  04 01 00 00                                       ....             |
+13 openat(AT_FDCWD, \"/proc/sys/net/x\", O_WRONLY) = 3
+14 execve(\"/usr/sbin/iptables-restore\", [\"iptables-restore\"], 0x1) = 0
+12 openat(AT_FDCWD, \"/proc/sys/net/ipv4/ip_forward\", O_RDONLY|O_CLOEXEC) = 3
+12 openat(AT_FDCWD, \"/proc/sys/net/ipv4/ip_forward\", O_WRONLY|O_TRUNC|O_CLOEXEC) = 3
+";
+        let seen = Seen::read(text);
+        let wanted = Seen {
+            dumps: 1,
+            messages_that_write: 2,
+            programs_that_read: 1,
+            programs_that_write: 1,
+            settings: 1,
+        };
+        assert_eq!(seen, wanted);
+        assert_eq!(seen.written(), 4);
+    }
+}
