@@ -49,10 +49,7 @@ pub(super) async fn wait(
         };
         match message.message {
             Some(Answer::Ack(ack)) if ack.batch == number => break ack,
-            Some(Answer::Status(status)) => {
-                draining.take(&status).map_err(End::Refused)?;
-                board.drifted(&hello.node, drift::told(&status));
-            }
+            Some(Answer::Status(told)) => status(&told, hello, board, draining)?,
             _ => {
                 let wrong = format!("an answer to batch {number} was expected");
                 return Err(End::Refused(Status::invalid_argument(wrong)));
@@ -67,6 +64,18 @@ pub(super) async fn wait(
         return Err(End::Refused(Status::data_loss(wrong)));
     }
     Ok(!ack.refused)
+}
+
+/// Takes in what an agent tells of its node.
+pub(super) fn status(
+    status: &wire::Status,
+    hello: &wire::Hello,
+    board: &Board,
+    draining: &mut Draining,
+) -> Result<(), End> {
+    draining.take(status).map_err(End::Refused)?;
+    board.drifted(&hello.node, drift::told(status));
+    Ok(())
 }
 
 fn acked(ack: &wire::Ack, made: Instant) -> Acked {

@@ -17,7 +17,6 @@ use tracing::{info, warn};
 use super::Plans;
 use super::ack::{self, Sent};
 use super::draining::Draining;
-use super::drift;
 use crate::board::Board;
 use crate::store::{Batch, Position};
 
@@ -177,8 +176,7 @@ async fn follow(
             // No answer is expected now: one would be one too many, an end is an end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
-                    draining.take(&status).map_err(End::Refused)?;
-                    plans.board.drifted(&hello.node, drift::told(&status));
+                    ack::status(&status, hello, &plans.board, &mut draining)?;
                 }
                 Some(_) => {
                     let wrong = "an answer came without a batch to answer";
