@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// What somebody does by hand.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hand {
     DeleteServer,
     EditServer,
@@ -42,55 +42,20 @@ const HANDS: [Hand; 13] = [
 impl Hand {
     /// Does it to what `at` says, where there is something to do it to.
     pub(crate) fn acts(self, state: &mut Observed, at: Index) {
-        let pick = |count: usize| (count > 0).then(|| at.index(count));
-        let keys: Vec<_> = state.virtual_servers.keys().copied().collect();
-        let key = pick(keys.len()).map(|index| keys[index]);
-        let mut server = key.and_then(|key| state.virtual_servers.get_mut(&key));
-        let backend = server
-            .as_ref()
-            .and_then(|held| held.real_servers.keys().next().copied());
         let sets: Vec<_> = SetId::all().collect();
         let set = sets[at.index(sets.len())];
         match self {
-            Self::DeleteServer => {
-                key.map(|key| state.virtual_servers.remove(&key));
-            }
-            Self::EditServer => {
-                server.as_mut().map(|held| held.scheduler = "sed".into());
-            }
-            Self::DeleteRealServer => {
-                server
-                    .zip(backend)
-                    .map(|(held, backend)| held.real_servers.remove(&backend));
-            }
-            Self::AddRealServer => {
-                server.zip(backend).map(|(held, mut backend)| {
-                    backend.port = 1;
-                    held.real_servers.insert(backend, 7)
-                });
-            }
-            Self::Weight => {
-                server
-                    .zip(backend)
-                    .map(|(held, backend)| held.real_servers.insert(backend, 999));
-            }
+            Self::DeleteServer
+            | Self::EditServer
+            | Self::DeleteRealServer
+            | Self::AddRealServer
+            | Self::Weight => self.acts_on_servers(state, at),
             Self::FlushSet => {
-                state.sets.get_mut(&set).map(|set| set.entries.clear());
+                if let Some(set) = state.sets.get_mut(&set) {
+                    set.entries.clear();
+                }
             }
-            Self::AddEntry => {
-                let entry = match set.role {
-                    SetRole::Pods | SetRole::VipNet => SetEntry::Net(match set.family {
-                        Family::Ipv4 => "192.0.2.0/24".parse().unwrap(),
-                        Family::Ipv6 => "2001:db8:7::/64".parse().unwrap(),
-                    }),
-                    SetRole::Health => SetEntry::Port(4),
-                    _ => return,
-                };
-                state
-                    .sets
-                    .get_mut(&set)
-                    .map(|set| set.entries.insert(entry));
-            }
+            Self::AddEntry => add_entry(state, set),
             Self::DestroySet => {
                 // That one is empty, and made again in any case: it has to be there when needed.
                 if set.role == SetRole::Hold {
@@ -120,6 +85,54 @@ impl Hand {
                 state.sysctls.insert(name, "0".into());
             }
         }
+    }
+
+    fn acts_on_servers(self, state: &mut Observed, at: Index) {
+        let keys: Vec<_> = state.virtual_servers.keys().copied().collect();
+        if keys.is_empty() {
+            return;
+        }
+        let key = keys[at.index(keys.len())];
+        if self == Self::DeleteServer {
+            state.virtual_servers.remove(&key);
+            return;
+        }
+        let Some(held) = state.virtual_servers.get_mut(&key) else {
+            return;
+        };
+        if self == Self::EditServer {
+            held.scheduler = "sed".into();
+        }
+        let Some(mut backend) = held.real_servers.keys().next().copied() else {
+            return;
+        };
+        match self {
+            Self::DeleteRealServer => {
+                held.real_servers.remove(&backend);
+            }
+            Self::AddRealServer => {
+                backend.port = 1;
+                held.real_servers.insert(backend, 7);
+            }
+            Self::Weight => {
+                held.real_servers.insert(backend, 999);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn add_entry(state: &mut Observed, set: SetId) {
+    let entry = match set.role {
+        SetRole::Pods | SetRole::VipNet => SetEntry::Net(match set.family {
+            Family::Ipv4 => "192.0.2.0/24".parse().unwrap(),
+            Family::Ipv6 => "2001:db8:7::/64".parse().unwrap(),
+        }),
+        SetRole::Health => SetEntry::Port(4),
+        _ => return,
+    };
+    if let Some(set) = state.sets.get_mut(&set) {
+        set.entries.insert(entry);
     }
 }
 
