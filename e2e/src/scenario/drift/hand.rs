@@ -1,6 +1,7 @@
 //! One thing after the other is changed by hand, under load, and has to be right again in time, with
 //! no more operations than it takes.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -89,12 +90,13 @@ pub(super) fn chain() -> Hand {
 }
 
 fn hands(state: &State) -> Vec<Hand> {
-    let routes = ["IPv4 routes", "IPv6 routes"].map(|part| {
-        let of_ours = state[part].lines().filter(|line| {
-            line.contains("local ") && line.contains("kube-ipvs0") && line.contains("proto static")
-        });
-        u64::try_from(of_ours.count()).unwrap_or(u64::MAX)
-    });
+    // The first of the two lists has those of IPv6 as well.
+    let routes: BTreeSet<_> = ["IPv4 routes", "IPv6 routes"]
+        .into_iter()
+        .flat_map(|part| state[part].lines())
+        .filter(|line| line.contains("dev kube-ipvs0") && line.contains("proto static"))
+        .collect();
+    let routes = u64::try_from(routes.len()).unwrap_or(u64::MAX);
     let real_server = format!("-d -t {TURN} -r 10.244.1.12:8080");
     let server = format!("-D -t {TURN}");
     vec![
@@ -134,7 +136,7 @@ fn hands(state: &State) -> Vec<Hand> {
             "a deleted device",
             &[(Program::Ip, "link del kube-ipvs0")],
             "1 device",
-            1 + routes[0] + routes[1],
+            1 + routes,
         ),
     ]
 }
