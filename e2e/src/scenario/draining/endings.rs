@@ -9,8 +9,10 @@ use super::{BACKENDS, CLIENTS, Call, Checks, LONG, SERVICE, Scene, State, at, li
 use crate::topology::world::{Family, Node, Pod};
 use crate::traffic::client::{self, Outcome};
 
-/// How long connections to what is gone may go on, in this part.
-const SHORT: Duration = Duration::from_secs(3);
+/// How long connections to what is gone may go on, in this part: time enough to see that they do.
+const SHORT: Duration = Duration::from_secs(8);
+/// Longer than the agent takes to look at what drains.
+const LOOKS: Duration = Duration::from_secs(3);
 
 pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks, calls: Vec<Call>) -> Result<()> {
     scene.stage.console.heading("how connections end");
@@ -18,7 +20,7 @@ pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks, calls: Vec<Call>) 
     let (mut to_first, mut others) = split(calls, first);
     shorten(scene)?;
     scene.turn(first, State::Unready)?;
-    std::thread::sleep(SHORT * 2);
+    std::thread::sleep(SHORT + LOOKS);
     checks.check(
         "an endpoint that is only not ready has weight 0 and no deadline (S-114)",
         scene
@@ -161,7 +163,7 @@ fn deleted(scene: &mut Scene<'_>, checks: &mut Checks, calls: &mut Vec<Call>) ->
     );
     scene.write(SERVICE, &text, true)?;
     let all = scene.call_all().and_then(|mut calls| live(&mut calls));
-    std::thread::sleep(SHORT);
+    std::thread::sleep(LOOKS);
     let weights = BACKENDS[1..]
         .iter()
         .try_for_each(|pod| scene.has_weight(*pod, Some(1)));
