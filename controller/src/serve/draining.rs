@@ -12,7 +12,9 @@ use crate::store::Store;
 #[derive(Debug, Default)]
 pub(super) struct Draining {
     addresses: BTreeSet<IpAddr>,
-    told: BTreeSet<IpAddr>,
+    /// `None` before this stream told anything. An agent remembers what it heard on the one before, so
+    /// that nothing is gone has to be said to it as well.
+    told: Option<BTreeSet<IpAddr>>,
 }
 
 impl Draining {
@@ -28,12 +30,15 @@ impl Draining {
 
     /// What the agent has to be told; `None` when it knows.
     pub(super) fn news(&mut self, store: &Store) -> Option<wire::Gone> {
-        let gone = store.without_endpoint(&self.addresses);
-        if gone == self.told {
+        if self.addresses.is_empty() && self.told.is_none() {
+            return None;
+        }
+        let gone = store.without_endpoint(&self.addresses)?;
+        if self.told.as_ref() == Some(&gone) {
             return None;
         }
         let addresses = draining::write(&gone);
-        self.told = gone;
+        self.told = Some(gone);
         Some(wire::Gone { addresses })
     }
 }

@@ -119,14 +119,12 @@ impl Store {
         self.version.send_replace(version);
     }
 
-    /// Those of the addresses that no endpoint of the cluster has any more. None before a first plan
-    /// was published: nothing is known then.
-    pub fn without_endpoint(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+    /// Those of the addresses that no endpoint of the cluster has any more; `None` before a first plan
+    /// was published, when nothing is known.
+    pub fn without_endpoint(&self, addresses: &BTreeSet<IpAddr>) -> Option<BTreeSet<IpAddr>> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
-        if plans.version == 0 {
-            return BTreeSet::new();
-        }
-        addresses.difference(&plans.residents).copied().collect()
+        let known = plans.version > 0;
+        known.then(|| addresses.difference(&plans.residents).copied().collect())
     }
 
     /// Tells of every change. The first value seen is 0 while nothing was published.
