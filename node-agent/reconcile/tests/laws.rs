@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+#[path = "laws/draining.rs"]
+mod drains;
+#[path = "laws/successive.rs"]
+mod successive;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,8 +16,7 @@ use portolan_plan::{
 };
 use portolan_reconcile::{
     Departures, Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase,
-    RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, cleanup, diff,
-    draining, ready,
+    SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, cleanup, diff, draining, ready,
 };
 use proptest::prelude::*;
 
@@ -242,22 +246,6 @@ fn is_guarded(state: &Observed, desired: &Desired) -> bool {
     })
 }
 
-/// Gives some real servers of ours connections.
-fn connect(kernel: &mut ModelKernel, busy: &[bool]) -> BTreeSet<(VirtualServerKey, RealServerKey)> {
-    let mut busy = busy.iter().cycle();
-    let mut connected = BTreeSet::new();
-    for (server, held) in &kernel.state.virtual_servers {
-        for backend in held.real_servers.keys() {
-            if busy.next() == Some(&true) && server.protocol == Protocol::Tcp {
-                let counts = kernel.connections.entry(*server).or_default();
-                counts.insert(*backend, 1);
-                connected.insert((*server, *backend));
-            }
-        }
-    }
-    connected
-}
-
 fn agrees(state: &Observed, desired: &Desired) {
     let (key, server) = foreign();
     let mut servers = desired.virtual_servers.clone();
@@ -281,10 +269,8 @@ proptest! {
     /// I-5, I-4: also that nothing is written when nothing differs.
     #[test]
     fn from_any_state_to_any_other_nothing_is_refused_and_a_second_pass_is_empty(
-        first in strategies::entries(),
-        second in strategies::entries(),
+        (first, second) in successive::plans(),
     ) {
-        let (first, second) = (desired(first), desired(second));
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         pass(&mut kernel, &first, &mut owned, |_| {});
         agrees(&kernel.state, &first);
@@ -296,11 +282,9 @@ proptest! {
     /// I-5.
     #[test]
     fn an_interrupted_pass_is_finished_by_the_next(
-        first in strategies::entries(),
-        second in strategies::entries(),
+        (first, second) in successive::plans(),
         done in any::<prop::sample::Index>(),
     ) {
-        let (first, second) = (desired(first), desired(second));
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         pass(&mut kernel, &first, &mut owned, |_| {});
         owned.claim(&second);
@@ -316,10 +300,8 @@ proptest! {
     /// I-6, S-186: add new before deleting old.
     #[test]
     fn a_virtual_server_with_endpoints_before_and_after_is_never_empty_in_between(
-        first in strategies::entries(),
-        second in strategies::entries(),
+        (first, second) in successive::plans(),
     ) {
-        let (first, second) = (desired(first), desired(second));
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         pass(&mut kernel, &first, &mut owned, |_| {});
         let served: Vec<_> = second
@@ -340,10 +322,8 @@ proptest! {
     /// routed.
     #[test]
     fn what_answers_is_there_before_it_is_let_through_and_after_it_is_not(
-        first in strategies::entries(),
-        second in strategies::entries(),
+        (first, second) in successive::plans(),
     ) {
-        let (first, second) = (desired(first), desired(second));
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         pass(&mut kernel, &first, &mut owned, sound);
         pass(&mut kernel, &second, &mut owned, sound);
@@ -352,11 +332,9 @@ proptest! {
     /// I-6, also when the kernel refuses any operations: what stood on them is held back.
     #[test]
     fn operations_that_fail_open_nothing_and_take_nothing_away(
-        first in strategies::entries(),
-        second in strategies::entries(),
+        (first, second) in successive::plans(),
         refused in prop::collection::vec(any::<bool>(), 1..40),
     ) {
-        let (first, second) = (desired(first), desired(second));
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         let mut refused = refused.iter().cycle();
         for desired in [&first, &second] {
@@ -375,82 +353,6 @@ proptest! {
         }
         pass(&mut kernel, &second, &mut owned, sound);
         agrees(&kernel.state, &second);
-    }
-
-    /// S-113…S-119: real servers with connections stay, with weight 0 if they are not wanted, for as
-    /// long as their endpoints are anywhere; a second pass writes nothing; one that comes back only
-    /// gets its weight.
-    #[test]
-    fn connections_that_could_live_are_never_cut(
-        first in strategies::entries(),
-        second in strategies::entries(),
-        busy in prop::collection::vec(any::<bool>(), 1..20),
-    ) {
-        let (first, second) = (desired(first), desired(second));
-        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
-        pass(&mut kernel, &first, &mut owned, |_| {});
-        let connected = connect(&mut kernel, &busy);
-        pass(&mut kernel, &second, &mut owned, sound);
-        let lives = |server: &VirtualServerKey| {
-            second.resting.contains(server) || second.virtual_servers.contains_key(server)
-        };
-        for (server, backend) in connected.iter().filter(|(server, _)| lives(server)) {
-            let wanted = second.virtual_servers.get(server);
-            let wanted = wanted.and_then(|wanted| wanted.real_servers.get(backend));
-            let held = &kernel.state.virtual_servers[server].real_servers;
-            prop_assert_eq!(held.get(backend), Some(wanted.unwrap_or(&0)), "{} {}", server, backend);
-        }
-        prop_assert_eq!(pass(&mut kernel, &second, &mut owned, |_| {}), 0, "S-118");
-        kernel.log.clear();
-        pass(&mut kernel, &first, &mut owned, sound);
-        let cut = kernel.log.iter().find(|op| match op {
-            Op::DeleteRealServer { server, backend } => {
-                lives(server) && first.virtual_servers.contains_key(server) && connected.contains(&(*server, *backend))
-            }
-            _ => false,
-        });
-        prop_assert_eq!(cut, None, "S-117");
-    }
-
-    /// S-113…S-115, S-121: what drained goes, by itself or at its deadline, not before; then the
-    /// kernel is as the plan says.
-    #[test]
-    fn what_drains_goes_when_its_connections_end_or_its_deadline_is_over(
-        first in strategies::entries(),
-        second in strategies::entries(),
-        busy in prop::collection::vec(any::<bool>(), 1..20),
-        ends in any::<bool>(),
-    ) {
-        let (first, mut second) = (desired(first), desired(second));
-        second.deadlines.default = Duration::from_secs(60);
-        second.deadlines.of.clear();
-        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
-        pass(&mut kernel, &first, &mut owned, |_| {});
-        connect(&mut kernel, &busy);
-        pass(&mut kernel, &second, &mut owned, |_| {});
-        let begin = Duration::from_secs(1000);
-        let mut departures = Departures::default();
-        let left = draining(&kernel.state, &second, &owned);
-        let gone = left.values().flat_map(|drains| &drains.backends).map(|backend| backend.address).collect();
-        departures.note(&gone, begin);
-        let almost = begin + Duration::from_millis(59_999);
-        prop_assert_eq!(drained(&kernel, &second, &owned, &departures, almost), vec![]);
-        if ends {
-            kernel.connections.clear();
-        } else {
-            prop_assert_eq!(
-                drained(&kernel, &second, &owned, &Departures::default(), begin + Duration::from_secs(86_400)),
-                vec![],
-                "an endpoint that is still somewhere has no deadline"
-            );
-        }
-        let now = if ends { begin } else { begin + Duration::from_secs(60) };
-        for op in drained(&kernel, &second, &owned, &departures, now) {
-            kernel.apply(&op).unwrap_or_else(|refusal| panic!("{op}: {refusal}"));
-            sound(&kernel.state);
-        }
-        agrees(&kernel.state, &second);
-        prop_assert!(draining(&kernel.state, &second, &owned).is_empty());
     }
 
     /// I-7.
