@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::{Address, Receiver};
-use portolan_agent::slot::{PlanSlot, Woken};
+use portolan_agent::slot::{PlanSlot, Taken, Woken};
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -92,7 +92,9 @@ fn take(slot: &PlanSlot, done: &watch::Sender<Applied>) {
             Woken::Stopped => return,
             Woken::TimedOut | Woken::Disturbed => {}
             Woken::Changed => {
-                let (generation, hash) = slot.take(portolan_plan::NodePlan::hash);
+                let Taken {
+                    generation, hash, ..
+                } = slot.take();
                 done.send_replace(Applied {
                     generation,
                     hash,

@@ -8,6 +8,7 @@ mod drain;
 mod drift;
 mod flows;
 mod look;
+mod part;
 mod schedule;
 
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use portolan_plan::PlanHash;
 use portolan_reconcile::{
-    Desired, Drift, HostNetwork, Network, Observed, Owned, diff, puts_off, ready,
+    Desired, Drift, Network, Observed, Owned, Scope, Shared, diff, puts_off, ready,
 };
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
@@ -25,7 +26,8 @@ use tracing::{debug, error, info, warn};
 use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
-use self::look::Ground;
+use self::look::{Ground, News};
+use self::part::Work;
 use self::schedule::{Pass, Schedule};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
@@ -41,6 +43,8 @@ pub struct Applied {
     pub generation: u64,
     /// The hash of what is in force in the kernel.
     pub hash: PlanHash,
+    /// How many Services it was about, where nothing else had to be compared; `None` for everything.
+    pub services: Option<usize>,
     /// Operations that were made.
     pub operations: usize,
     /// How long it took.
@@ -72,6 +76,9 @@ pub struct Programmer<K> {
     drift: DriftWatch,
     applied: watch::Sender<Applied>,
     flows: flows::Flows,
+    /// What Services want together; `None` unless the shadow is as the plan wants it that was taken
+    /// last.
+    shared: Option<Shared>,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -105,6 +112,7 @@ impl<K: Kernel> Programmer<K> {
             drift: DriftWatch::default(),
             applied,
             flows: flows::Flows::default(),
+            shared: None,
         }
     }
 
@@ -168,14 +176,11 @@ impl<K: Kernel> Programmer<K> {
             .as_ref()
             .map_or(Duration::MAX, |ground| ground.period);
         let mut outcome = Outcome::default();
-        if let Some(ground) = &ground {
-            self.look(ground, &mut outcome);
-        }
-        let nothing = HostNetwork::default();
-        let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
-        let (generation, wanted) = self
-            .slot
-            .take(|plan| Desired::new(plan, host).map(|desired| (plan.usable_hash(), desired)));
+        let news = ground
+            .as_ref()
+            .map_or(News::Some, |ground| self.look(ground, &mut outcome));
+        let in_step = why == Why::Changed && news == News::None && outcome.failed == 0;
+        let (generation, hash, work) = self.take(in_step);
         // Nothing is written before a first complete plan (S-183).
         if generation == 0 {
             return Pass {
@@ -190,19 +195,26 @@ impl<K: Kernel> Programmer<K> {
             ..
         } = *self.applied.borrow();
         let why = if generation > seen { Why::Changed } else { why };
-        let hash = wanted.as_ref().map_or(before, |(hash, _)| *hash);
-        match wanted {
-            // Without a shadow there is nothing to compare with, and the failed look is told.
-            Some((_, desired)) => self.write(&desired, &mut outcome),
-            None => {
+        let services = match &work {
+            Work::Part(services, _) => Some(*services),
+            Work::Whole(_) => None,
+        };
+        match work {
+            Work::Part(_, part) => self.follow(*part, &mut outcome),
+            Work::Whole(Some(desired)) => self.write(&desired, &mut outcome),
+            Work::Whole(None) => {
                 let reason = "it does not say what this node is; is the controller newer?";
                 outcome.fail(&KernelError::new("read the plan", reason));
             }
+        }
+        if outcome.failed > 0 || outcome.unfinished {
+            self.shared = None;
         }
         let failed = outcome.failed > 0;
         let applied = Applied {
             generation,
             hash: if failed { before } else { hash },
+            services,
             operations: outcome.operations,
             took: started.elapsed(),
             failures: outcome.failures,
@@ -220,24 +232,48 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
+    /// Makes the kernel as all of a plan wants it. Without a shadow there is nothing to compare with,
+    /// and the look that failed is told.
     fn write(&mut self, desired: &Desired, outcome: &mut Outcome) {
+        self.shared = None;
         let Some(mut shadow) = self.shadow.take() else {
             return;
         };
-        let adopted = self.owned.is_none();
+        self.unrecorded |= self.owned.is_none();
         let mut owned = self
             .owned
             .take()
             .unwrap_or_else(|| Owned::adopt(&shadow, desired));
         owned.excluded.clone_from(&desired.excluded);
         self.drift.judge(&mut shadow, &owned, desired);
-        self.unrecorded |= owned.claim(desired) || adopted;
-        self.put_on_record(&owned, outcome);
-        for (phase, ops) in diff(&shadow, desired, &owned) {
+        let scope = Scope::Everything;
+        let sound = self.carry_out(&mut shadow, desired, &mut owned, &scope, outcome);
+        self.drift.settle(&shadow, desired);
+        self.owned = Some(owned);
+        self.shadow = Some(shadow);
+        self.shared = Some(Shared::of(desired));
+        if !sound {
+            self.forget();
+        }
+    }
+
+    /// Makes what is in scope of the kernel as the plan wants it; false when the kernel was not as it
+    /// was known.
+    fn carry_out(
+        &mut self,
+        shadow: &mut Observed,
+        desired: &Desired,
+        owned: &mut Owned,
+        scope: &Scope,
+        outcome: &mut Outcome,
+    ) -> bool {
+        self.unrecorded |= owned.claim(desired);
+        self.put_on_record(owned, outcome);
+        for (phase, ops) in diff(shadow, desired, owned) {
             debug!(?phase, operations = ops.len(), "writing");
             outcome.unfinished |= puts_off(phase, &ops);
             // One that stands on another that failed would open or take away too much.
-            let (ops, held_back) = ready(ops, &shadow, desired);
+            let (ops, held_back) = ready(ops, shadow, desired);
             for (op, reason) in held_back {
                 outcome.fail(&KernelError::new(&op, reason));
             }
@@ -255,21 +291,12 @@ impl<K: Kernel> Programmer<K> {
                 }
             }
         }
-        let sound = self.begin_drains(&mut shadow, desired, &owned);
-        self.drift.settle(&shadow, desired);
-        let kept = |server: &_| {
-            desired.virtual_servers.contains_key(server)
-                || shadow.virtual_servers.contains_key(server)
-        };
-        self.unrecorded |= owned.release(kept);
-        self.put_on_record(&owned, outcome);
-        self.owned = Some(owned);
-        self.shadow = Some(shadow);
+        let sound = self.begin_drains(shadow, desired, owned, scope);
+        self.unrecorded |= owned.release(shadow, desired, scope);
+        self.put_on_record(owned, outcome);
         // Before the rest is written, the next datagram would make the same flow again (S-128).
         self.flows.clean(&mut self.kernel, desired);
-        if !sound {
-            self.forget();
-        }
+        sound
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from
@@ -342,7 +369,8 @@ fn in_force(applied: &Applied, why: Why) {
     let operations = applied.operations;
     let milliseconds = applied.took.as_millis();
     if let Why::Changed | Why::Failed = why {
-        info!(plan = %applied.hash, operations, milliseconds, "applied");
+        let services = applied.services;
+        info!(plan = %applied.hash, services, operations, milliseconds, "applied");
     } else if operations > 0 {
         by_itself(operations, milliseconds, why);
     } else {

@@ -7,7 +7,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portolan_plan::{HashMismatch, NodePlan, PlanHash, StagedChanges};
+use portolan_plan::{HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges};
+
+/// So many Services may be touched before a change counts as one of everything: it is read as fast
+/// then, and nothing is kept of it.
+const MANY: usize = 256;
 
 /// The plan, and a bell.
 #[derive(Debug, Default)]
@@ -22,9 +26,89 @@ struct State {
     plan: Arc<NodePlan>,
     generation: u64,
     taken: u64,
+    change: Change,
     disturbed: bool,
     gone: BTreeSet<IpAddr>,
     stopped: bool,
+}
+
+/// What changed in the plan since it was taken.
+#[derive(Debug, Default)]
+enum Change {
+    /// Whatever it is.
+    #[default]
+    Everything,
+    /// These Services, of which the plan had this when it was taken.
+    Services {
+        touched: BTreeSet<ServiceId>,
+        before: NodePlan,
+    },
+}
+
+impl Change {
+    fn none() -> Self {
+        Self::Services {
+            touched: BTreeSet::new(),
+            before: NodePlan::default(),
+        }
+    }
+
+    /// Notes changes that are about to be made to a plan. Noting too much does no harm.
+    fn note(&mut self, staged: &StagedChanges, plan: &NodePlan) {
+        let Self::Services { touched, before } = self else {
+            return;
+        };
+        let Some(services) = staged.services() else {
+            *self = Self::Everything;
+            return;
+        };
+        let fresh: Vec<_> = services.difference(touched).cloned().collect();
+        if touched.len() + fresh.len() > MANY {
+            *self = Self::Everything;
+            return;
+        }
+        before.add_part(plan, &fresh);
+        touched.extend(fresh);
+    }
+}
+
+/// A plan as it was taken.
+#[derive(Debug)]
+pub struct Taken {
+    /// Which generation of the plan; 0 before a first one.
+    pub generation: u64,
+    /// The hash of the values in use, of the whole plan.
+    pub hash: PlanHash,
+    /// The plan, or what of it changed.
+    pub what: TakenPlan,
+}
+
+/// What is taken of a plan.
+#[derive(Debug)]
+pub enum TakenPlan {
+    /// All of it.
+    Whole(Arc<NodePlan>),
+    /// The Services that changed since it was taken before, as they were then and as they are; the
+    /// rest is as it was.
+    Part {
+        /// How many they are.
+        services: usize,
+        /// As they were.
+        before: NodePlan,
+        /// As they are.
+        after: NodePlan,
+    },
+}
+
+impl State {
+    fn taken(&mut self, what: TakenPlan) -> Taken {
+        self.taken = self.generation;
+        Taken {
+            generation: self.generation,
+            hash: self.plan.usable_hash(),
+            what,
+        }
+    }
 }
 
 /// Why a wait ended.
@@ -47,7 +131,9 @@ impl PlanSlot {
     /// [`HashMismatch`] when they do not lead to the announced hash.
     pub fn commit(&self, staged: StagedChanges, expected: PlanHash) -> Result<u64, HashMismatch> {
         let mut state = self.lock();
-        Arc::make_mut(&mut state.plan).apply(staged, expected)?;
+        let State { plan, change, .. } = &mut *state;
+        change.note(&staged, plan);
+        Arc::make_mut(plan).apply(staged, expected)?;
         state.generation += 1;
         self.bell.notify_all();
         Ok(state.generation)
@@ -64,14 +150,28 @@ impl PlanSlot {
         read(&self.lock().plan)
     }
 
-    /// Reads the plan and its generation, which counts as taken from then on. A reader that takes
-    /// long keeps no newer plan waiting.
-    pub fn take<T>(&self, read: impl FnOnce(&NodePlan) -> T) -> (u64, T) {
+    /// Takes the whole plan. Who reads it for long keeps no newer plan waiting.
+    pub fn take(&self) -> Taken {
         let mut state = self.lock();
-        state.taken = state.generation;
-        let (generation, plan) = (state.generation, state.plan.clone());
-        drop(state);
-        (generation, read(&plan))
+        state.change = Change::none();
+        let plan = state.plan.clone();
+        state.taken(TakenPlan::Whole(plan))
+    }
+
+    /// Takes what changed since the plan was taken before, or the whole plan if that is not known or
+    /// too much.
+    pub fn take_changed(&self) -> Taken {
+        let mut state = self.lock();
+        let change = std::mem::replace(&mut state.change, Change::none());
+        let what = match change {
+            Change::Everything => TakenPlan::Whole(state.plan.clone()),
+            Change::Services { touched, before } => TakenPlan::Part {
+                services: touched.len(),
+                before,
+                after: state.plan.part(&touched),
+            },
+        };
+        state.taken(what)
     }
 
     /// Says that something happened to the node's network.
@@ -131,29 +231,80 @@ impl PlanSlot {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::sync_channel;
+    use portolan_plan::{Entry, EntryHash, EntryKey};
 
     use super::*;
 
+    fn service(name: &str) -> ServiceId {
+        ServiceId::new("default", name)
+    }
+
+    fn put(slot: &PlanSlot, mut staged: StagedChanges, names: &[&str]) {
+        for name in names {
+            staged.push(portolan_plan::Change::Upsert {
+                key: EntryKey::Head(service(name)),
+                hash: EntryHash::default(),
+                entry: Some(Entry::Head(Arc::default())),
+            });
+        }
+        slot.commit(staged, PlanHash::default()).unwrap();
+    }
+
+    fn names(plan: &NodePlan) -> Vec<&str> {
+        plan.heads().map(|(service, _)| &*service.name).collect()
+    }
+
     #[test]
     fn a_plan_is_committed_while_somebody_still_reads_the_one_before() {
-        let slot = Arc::new(PlanSlot::default());
-        let (done, committed) = sync_channel(1);
-        let (before, during) = slot.take(|plan| {
-            let other = slot.clone();
-            std::thread::spawn(move || {
-                let generation = other.commit(StagedChanges::snapshot(), PlanHash::default());
-                done.send(generation.ok()).unwrap();
-            });
-            let during = committed.recv_timeout(Duration::from_secs(10));
-            assert!(plan.is_empty());
-            during
-        });
-        assert_eq!((before, during), (0, Ok(Some(1))));
+        let slot = PlanSlot::default();
+        let TakenPlan::Whole(before) = slot.take().what else {
+            panic!("a part of what was never taken");
+        };
+        put(&slot, StagedChanges::snapshot(), &["web"]);
+        assert!(before.is_empty());
         assert_eq!(
             slot.wait(Duration::ZERO),
             Woken::Changed,
             "it was not taken"
         );
+    }
+
+    #[test]
+    fn what_changed_since_the_plan_was_taken_adds_up() {
+        let slot = PlanSlot::default();
+        put(&slot, StagedChanges::snapshot(), &["cart", "web"]);
+        assert!(matches!(slot.take_changed().what, TakenPlan::Whole(_)));
+        put(&slot, StagedChanges::delta(), &["shop"]);
+        let mut gone = StagedChanges::delta();
+        gone.push(portolan_plan::Change::Remove {
+            key: EntryKey::Head(service("web")),
+        });
+        slot.commit(gone, PlanHash::default()).unwrap();
+        put(&slot, StagedChanges::delta(), &["shop"]);
+        let taken = slot.take_changed();
+        let TakenPlan::Part { before, after, .. } = taken.what else {
+            panic!("all of it was taken");
+        };
+        assert_eq!(
+            (taken.generation, names(&before), names(&after)),
+            (4, vec!["web"], vec!["shop"])
+        );
+        assert!(
+            matches!(slot.take_changed().what, TakenPlan::Part { after, .. } if after.is_empty())
+        );
+    }
+
+    #[test]
+    fn what_may_be_everything_is_taken_whole() {
+        let slot = PlanSlot::default();
+        slot.take();
+        put(&slot, StagedChanges::snapshot(), &["web"]);
+        assert!(matches!(slot.take_changed().what, TakenPlan::Whole(_)));
+        let many: Vec<_> = (0..=MANY).map(|number| number.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        put(&slot, StagedChanges::delta(), &many);
+        assert!(matches!(slot.take_changed().what, TakenPlan::Whole(_)));
+        put(&slot, StagedChanges::delta(), &many[..MANY]);
+        assert!(matches!(slot.take_changed().what, TakenPlan::Part { .. }));
     }
 }

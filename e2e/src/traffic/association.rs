@@ -1,11 +1,13 @@
-//! SCTP associations of one stream (one-to-one style): made here, then carried by the sockets of
-//! the standard library, which only read, write and accept.
+//! SCTP: clients open an association each (one-to-one style), a server's socket has all of its
+//! associations (one-to-many style) and needs to accept none. With a socket of its own for each, what
+//! a client sends while it is accepted is sometimes left lying by the kernel until it is sent again
+//! three seconds later. Both are carried by the sockets of the standard library.
 //!
 //! Every socket has one address: an association that lists several would be open beside the
 //! address that a Service translates, and multi-homed ones are nobody's promise (S-110).
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -24,8 +26,8 @@ const LOOK: u8 = 2;
 /// know both by the same two addresses and ports, and the new one is lost.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 static USED: AtomicU16 = AtomicU16::new(0);
-/// Clients that may wait to be accepted.
-const BACKLOG: i32 = 64;
+/// Not zero, or nobody listens.
+const BACKLOG: i32 = 1;
 
 /// Opens an association, from the address that the routes choose.
 ///
@@ -33,7 +35,7 @@ const BACKLOG: i32 = 64;
 /// Refused by an ABORT or by ICMP, or nothing came until the deadline.
 pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStream> {
     let start = Instant::now();
-    let fd = new_socket(target.ip(), SockFlag::SOCK_NONBLOCK)?;
+    let fd = new_socket(target.ip(), SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
     let number = USED.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
     let own = SocketAddr::new(own_address(target)?, PORTS.start + number);
     bind(fd.as_raw_fd(), &SockaddrStorage::from(own))?;
@@ -63,20 +65,21 @@ pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStre
     }
 }
 
-/// Listens on a port, a socket for each family.
+/// Listens on a port, a socket for each family. Messages come and go with their peer's address, as
+/// datagrams do.
 ///
 /// # Errors
 /// When the port is taken, or this kernel has no SCTP (module `sctp`).
-pub(super) fn listeners(port: u16) -> io::Result<[TcpListener; 2]> {
-    let on = |address: IpAddr| -> io::Result<TcpListener> {
-        let fd = new_socket(address, SockFlag::empty())?;
+pub(super) fn listeners(port: u16) -> io::Result<[UdpSocket; 2]> {
+    let on = |address: IpAddr| -> io::Result<UdpSocket> {
+        let fd = new_socket(address, SockType::SeqPacket, SockFlag::empty())?;
         if address.is_ipv6() {
             setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
         }
         let address = SocketAddr::new(address, port);
         bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
-        Ok(TcpListener::from(fd))
+        Ok(UdpSocket::from(fd))
     };
     Ok([
         on(Ipv4Addr::UNSPECIFIED.into())?,
@@ -84,14 +87,14 @@ pub(super) fn listeners(port: u16) -> io::Result<[TcpListener; 2]> {
     ])
 }
 
-fn new_socket(of: IpAddr, flags: SockFlag) -> io::Result<OwnedFd> {
+fn new_socket(of: IpAddr, style: SockType, flags: SockFlag) -> io::Result<OwnedFd> {
     let family = if of.is_ipv4() {
         AddressFamily::Inet
     } else {
         AddressFamily::Inet6
     };
     let flags = flags | SockFlag::SOCK_CLOEXEC;
-    Ok(socket(family, SockType::Stream, flags, SockProtocol::Sctp)?)
+    Ok(socket(family, style, flags, SockProtocol::Sctp)?)
 }
 
 /// The address that packets to this target carry.

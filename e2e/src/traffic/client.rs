@@ -87,9 +87,6 @@ pub fn tcp(target: SocketAddr, deadline: Duration) -> Attempt {
 }
 
 /// Opens an association, asks and waits for the answer.
-///
-/// It asks because a server that speaks first can be too fast: its words overtake the last packet
-/// that opens the association, are thrown away and come again after three seconds.
 #[must_use]
 pub fn sctp(target: SocketAddr, deadline: Duration) -> Attempt {
     timed(|start| {

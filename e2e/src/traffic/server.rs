@@ -1,7 +1,7 @@
 //! Servers: each answers a connection or a datagram with its own name and the peer it saw. One
 //! thread per namespace serves all of its ports, both families.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -92,8 +92,7 @@ impl Drop for Server {
 
 enum Socket {
     Tcp(TcpListener),
-    /// Accepted, read and written like TCP, but asked first.
-    Sctp(TcpListener),
+    /// SCTP, too: one socket has all associations.
     Udp(UdpSocket),
 }
 
@@ -105,14 +104,14 @@ impl Socket {
             Protocol::Tcp => TcpListener::bind(address).map(|tcp| vec![Self::Tcp(tcp)]),
             Protocol::Udp => UdpSocket::bind(address).map(|udp| vec![Self::Udp(udp)]),
             Protocol::Sctp => {
-                association::listeners(port).map(|both| both.map(Self::Sctp).into_iter().collect())
+                association::listeners(port).map(|both| both.map(Self::Udp).into_iter().collect())
             }
             Protocol::Icmp => bail!("ICMP has no ports to serve"),
         };
         let sockets = sockets.with_context(|| format!("listen on {protocol} {port}"))?;
         for socket in &sockets {
             match socket {
-                Self::Tcp(listener) | Self::Sctp(listener) => listener.set_nonblocking(true)?,
+                Self::Tcp(listener) => listener.set_nonblocking(true)?,
                 Self::Udp(udp) => udp.set_nonblocking(true)?,
             }
         }
@@ -127,13 +126,6 @@ impl Socket {
                     // A client that went away is its own business: it reports what it saw.
                     let _timed = stream.set_write_timeout(Some(Duration::from_secs(1)));
                     let _sent = stream.write_all(greeting(name, peer).as_bytes());
-                }),
-                Self::Sctp(listener) => listener.accept().map(|(mut stream, peer)| {
-                    // Longer than it takes a client to ask again, which is for the client to judge.
-                    let _timed = stream.set_read_timeout(Some(Duration::from_secs(5)));
-                    if matches!(stream.read(&mut [0; 512]), Ok(1..)) {
-                        let _sent = stream.write_all(greeting(name, peer).as_bytes());
-                    }
                 }),
                 Self::Udp(udp) => udp.recv_from(&mut [0; 512]).map(|(_, peer)| {
                     let _sent = udp.send_to(greeting(name, peer).as_bytes(), peer);
@@ -170,7 +162,7 @@ fn greeting(name: &str, peer: SocketAddr) -> String {
 fn serve(name: &str, sockets: &[Socket], end: &UnixStream, answered: &AtomicU64) -> Result<()> {
     loop {
         let fds = sockets.iter().map(|socket| match socket {
-            Socket::Tcp(listener) | Socket::Sctp(listener) => listener.as_fd(),
+            Socket::Tcp(listener) => listener.as_fd(),
             Socket::Udp(udp) => udp.as_fd(),
         });
         let mut polled: Vec<_> = fds

@@ -47,8 +47,14 @@ pub struct Desired {
     pub health_ports: Vec<HealthPort>,
     /// The ranges of cluster IPs.
     pub service_ranges: Vec<IpNet>,
-    /// The addresses of frontends, but for node ports.
-    pub addresses: BTreeSet<IpAddr>,
+    /// The addresses of frontends, but for node ports, and how many Services have each.
+    pub addresses: BTreeMap<IpAddr, u32>,
+    /// Entries of sets for which several Services may ask, and how many do: this node's endpoints as
+    /// they reach themselves, and health check ports.
+    pub common: BTreeMap<SetEntry, u32>,
+    /// Places that more than one Service has, which no planner gives away: an external address may
+    /// be one of this node's that the cluster does not know of, and meet a node port there.
+    pub contested: BTreeSet<VirtualServerKey>,
     /// The node ports.
     pub node_ports: BTreeSet<(Protocol, u16)>,
     /// Ranges in which nothing is ours.
@@ -93,9 +99,12 @@ impl Desired {
                     source: address,
                 };
                 builder.sets.entry(SetRole::Hairpin, address, entry);
+                *builder.desired.common.entry(entry).or_default() += 1;
             }
             if let Some(health) = local.health {
                 builder.sets.health(health.port);
+                let entry = SetEntry::Port(health.port);
+                *builder.desired.common.entry(entry).or_default() += 1;
                 let service = service.clone();
                 builder.desired.health_ports.push(HealthPort {
                     port: health.port,
@@ -115,8 +124,10 @@ struct Builder<'a> {
     sets: Entries,
     /// Where node ports answer.
     node_ports: BTreeSet<IpAddr>,
-    /// Addresses of Services that have to reach this node.
+    /// Addresses of the Service at hand.
     addresses: BTreeSet<IpAddr>,
+    /// Where some Service answers, or would if it had endpoints.
+    places: BTreeSet<VirtualServerKey>,
 }
 
 /// One address of a frontend, with what serves it.
@@ -158,7 +169,9 @@ impl<'a> Builder<'a> {
             sysctls: sysctls(node, host),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
-            addresses: BTreeSet::new(),
+            addresses: BTreeMap::new(),
+            common: BTreeMap::new(),
+            contested: BTreeSet::new(),
             node_ports: BTreeSet::new(),
             excluded: settings.exclude_cidrs.clone(),
         };
@@ -168,6 +181,7 @@ impl<'a> Builder<'a> {
             sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
             addresses: BTreeSet::new(),
+            places: BTreeSet::new(),
         }
     }
 
@@ -204,6 +218,9 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        for address in std::mem::take(&mut self.addresses) {
+            *self.desired.addresses.entry(address).or_default() += 1;
+        }
     }
 
     fn place(&mut self, plan: &NodePlan, place: Place<'_>) {
@@ -212,6 +229,9 @@ impl<'a> Builder<'a> {
         let Some(list) = place.list() else { return };
         if excluded.any(|range| range.contains(&address)) {
             return;
+        }
+        if !self.places.insert(place.key) {
+            self.desired.contested.insert(place.key);
         }
         let family = Family::of(address);
         // Routed in any case, so that a Service without endpoints refuses like any other unused
@@ -274,7 +294,7 @@ impl<'a> Builder<'a> {
 
     fn finish(mut self, node: &NodeEntry, host: &HostNetwork) -> Desired {
         let routes = route::routes(
-            &self.addresses,
+            self.desired.addresses.keys(),
             &node.service_cidrs,
             &node.addresses,
             &node.settings.exclude_cidrs,
@@ -292,7 +312,6 @@ impl<'a> Builder<'a> {
         self.desired.health_ports.sort();
         Desired {
             routes,
-            addresses: self.addresses,
             sets: self.sets.finish(),
             ..self.desired
         }

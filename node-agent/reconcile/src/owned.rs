@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use crate::{Desired, Observed, VirtualServerKey};
+use crate::{Desired, Observed, Scope, VirtualServerKey};
 
 /// What we may touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +38,8 @@ impl Owned {
                 let place = (server.protocol, server.port);
                 return desired.node_ports.contains(&place);
             }
-            within(&desired.service_ranges, server) || desired.addresses.contains(&server.address)
+            within(&desired.service_ranges, server)
+                || desired.addresses.contains_key(&server.address)
         };
         let ours = |server: &&VirtualServerKey| {
             (answering.contains(server) || is_ours(server)) && !within(&desired.excluded, server)
@@ -77,10 +78,22 @@ impl Owned {
         self.recorded.len() != before
     }
 
-    /// Takes what is no longer in the kernel off the record; true when that changed the record.
-    pub fn release(&mut self, kept: impl Fn(&VirtualServerKey) -> bool) -> bool {
+    /// Takes what is neither wanted nor in the kernel any more off the record, of what a pass took care
+    /// of; true when that changed the record.
+    pub fn release(&mut self, observed: &Observed, desired: &Desired, scope: &Scope) -> bool {
         let before = self.recorded.len();
-        self.recorded.retain(kept);
+        let kept = |server: &VirtualServerKey| {
+            desired.virtual_servers.contains_key(server)
+                || observed.virtual_servers.contains_key(server)
+        };
+        match scope {
+            Scope::Everything => self.recorded.retain(kept),
+            Scope::Servers(servers) => {
+                for server in servers.iter().filter(|server| !kept(server)) {
+                    self.recorded.remove(server);
+                }
+            }
+        }
         self.recorded.len() != before
     }
 }

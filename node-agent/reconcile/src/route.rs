@@ -49,8 +49,8 @@ fn overlaps(range: &IpNet, excluded: &[IpNet]) -> bool {
 }
 
 /// The routes for these frontend addresses, given the cluster's service ranges.
-pub(crate) fn routes(
-    addresses: &BTreeSet<IpAddr>,
+pub(crate) fn routes<'a>(
+    addresses: impl Iterator<Item = &'a IpAddr>,
     service_ranges: &[IpNet],
     node_addresses: &[IpAddr],
     excluded: &[IpNet],
@@ -76,7 +76,6 @@ pub(crate) fn routes(
         .collect();
     let covered = |address: &IpAddr| whole.iter().any(|range| range.contains(address));
     let single = addresses
-        .iter()
         .filter(|address| !covered(address) && !host.owns(**address))
         .map(|address| IpNet::from(*address));
     whole.iter().copied().chain(single).map(to).collect()

@@ -4,6 +4,8 @@
 
 #[path = "laws/draining.rs"]
 mod drains;
+#[path = "laws/part.rs"]
+mod part;
 #[path = "laws/successive.rs"]
 mod successive;
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use portolan_reconcile::{
-    Departures, Desired, Draining, Observed, Op, Owned, VirtualServerKey, draining,
+    Departures, Desired, Draining, Observed, Op, Owned, Scope, VirtualServerKey, draining,
 };
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -49,13 +49,15 @@ impl Drains {
             .map_or(Duration::MAX, |due| due.saturating_duration_since(now))
     }
 
-    /// Takes what drains now, and gives the virtual servers where some did not before.
-    fn follow(&mut self, now_draining: Draining) -> Vec<VirtualServerKey> {
+    /// Takes what drains now of what a pass took care of, and gives the virtual servers where some did
+    /// not before.
+    fn follow(&mut self, now_draining: Draining, scope: &Scope) -> Vec<VirtualServerKey> {
         let is_new =
             |(server, drains): &(&VirtualServerKey, &_)| self.draining.get(server) != Some(*drains);
         let new = now_draining.iter().filter(is_new);
         let new = new.map(|(server, _)| *server).collect();
-        self.draining = now_draining;
+        self.draining.retain(|server, _| !scope.contains(server));
+        self.draining.extend(now_draining);
         new
     }
 
@@ -79,8 +81,10 @@ impl<K: Kernel> Programmer<K> {
         shadow: &mut Observed,
         desired: &Desired,
         owned: &Owned,
+        scope: &Scope,
     ) -> bool {
-        let new = self.drains.follow(draining(shadow, desired, owned));
+        let now_draining = draining(shadow, desired, owned);
+        let new = self.drains.follow(now_draining, scope);
         let sound = new.is_empty() || self.finish_drains(shadow, &new);
         self.drains.tell();
         self.drains.due = match (self.drains.draining.is_empty(), self.drains.due) {

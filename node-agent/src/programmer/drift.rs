@@ -65,6 +65,11 @@ impl DriftWatch {
         self.ledger.leaves_alone()
     }
 
+    /// Whether nothing is to be compared, counted or left alone.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.left.is_none() && self.left_network.is_none() && self.ledger.is_quiet()
+    }
+
     /// Compares what a look found with what was left, if there was one since, and counts and tells
     /// what differs. Where drift is only reported, `shadow` says afterwards what was left.
     pub(super) fn judge(&mut self, shadow: &mut Observed, owned: &Owned, desired: &Desired) {

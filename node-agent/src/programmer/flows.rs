@@ -58,6 +58,11 @@ impl Flows {
         self.counters.subscribe()
     }
 
+    /// Whether no flow has to be looked at.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.due.is_empty()
+    }
+
     /// Notes that an operation was done.
     pub(super) fn note(&mut self, op: &Op, desired: &Desired) {
         self.due.extend(leaves_stale_flows(op, desired));

@@ -39,10 +39,17 @@ impl Ground {
     }
 }
 
+/// Whether a look may have found something that was not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    Some,
+    None,
+}
+
 impl<K: Kernel> Programmer<K> {
-    /// Looks at the kernel, unless what it holds is known. Without a shadow afterwards nothing can
-    /// be written.
-    pub(super) fn look(&mut self, ground: &Ground, outcome: &mut Outcome) {
+    /// Looks at the kernel, unless what it holds is known: then there is nothing new. Without a shadow
+    /// afterwards nothing can be written.
+    pub(super) fn look(&mut self, ground: &Ground, outcome: &mut Outcome) -> News {
         if self.device.as_ref() != Some(&ground.device) {
             self.device = Some(ground.device.clone());
             self.shadow = None;
@@ -51,6 +58,7 @@ impl<K: Kernel> Programmer<K> {
         }
         self.drift.set_mode(ground.node.settings.drift);
         let disturbed = self.slot.take_disturbance();
+        let mut news = News::Some;
         let looked = match &mut self.shadow {
             None => self.look_at_everything(ground, outcome),
             Some(_) if disturbed => self.look_at_network(ground).map(drop),
@@ -60,13 +68,18 @@ impl<K: Kernel> Programmer<K> {
                 let mut names = ground.sysctls(&shadow.host);
                 shadow.sysctls.retain(|name, _| names.contains(name));
                 names.retain(|name| !shadow.sysctls.contains_key(name));
-                shadow.sysctls.extend(self.kernel.sysctls(&names));
+                if names.is_empty() {
+                    news = News::None;
+                } else {
+                    shadow.sysctls.extend(self.kernel.sysctls(&names));
+                }
                 Ok(())
             }
         };
         if let Err(error) = looked {
             outcome.fail(&error);
         }
+        news
     }
 
     /// Without its addresses a node would lose its node ports and route too much to itself: while

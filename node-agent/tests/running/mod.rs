@@ -1,6 +1,6 @@
 //! A programmer that runs on a model kernel, for tests of what it does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,17 +57,32 @@ impl Running {
         }
     }
 
-    /// Gives it a plan as the stream would, and waits for what came of it.
+    /// Gives it a plan as the stream would, the first whole and others by what differs, and waits for
+    /// what came of it.
     pub(crate) fn program(&self, document: PlanDocument) -> Applied {
         let plan = document.into_plan().unwrap();
-        let mut staged = StagedChanges::snapshot();
-        for (key, entry) in plan.entries() {
-            let (key, entry) = (key.clone(), Some(entry.clone()));
-            staged.push(Change::Upsert {
-                key,
-                hash: EntryHash::default(),
-                entry,
-            });
+        let (held, mut staged) = self.slot.peek(|held| {
+            let staged = if held.is_empty() {
+                StagedChanges::snapshot()
+            } else {
+                StagedChanges::delta()
+            };
+            (held.clone(), staged)
+        });
+        let held: BTreeMap<_, _> = held.entries().collect();
+        let wanted: BTreeMap<_, _> = plan.entries().collect();
+        for (key, entry) in &wanted {
+            if held.get(key) != Some(entry) {
+                staged.push(Change::Upsert {
+                    key: (*key).clone(),
+                    hash: EntryHash::default(),
+                    entry: Some((*entry).clone()),
+                });
+            }
+        }
+        for key in held.keys().filter(|key| !wanted.contains_key(*key)) {
+            let key = (*key).clone();
+            staged.push(Change::Remove { key });
         }
         let generation = self.slot.commit(staged, PlanHash::default()).unwrap();
         self.wait(|applied| applied.generation >= generation)

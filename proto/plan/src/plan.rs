@@ -3,6 +3,8 @@
 //! Changes are staged, checked against the hash that the sender says they lead to, and then take
 //! effect together or not at all.
 
+mod part;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

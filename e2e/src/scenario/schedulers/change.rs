@@ -31,6 +31,9 @@ const SCHEDULERS: [(&str, Spread); 13] = [
     ("rr", Spread::Even),
 ];
 
+/// Modules that no agent asks IPVS to load: it can deadlock over them.
+pub(super) const LOADED_BY_HAND: [&str; 2] = ["ip_vs_lblc", "ip_vs_lblcr"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spread {
     /// To each equally often.

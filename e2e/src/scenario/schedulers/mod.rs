@@ -71,6 +71,10 @@ struct Scene<'lab> {
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     witness::require_ipvs()?;
+    // As whoever wants them on a node has to; a scenario before may have unloaded them.
+    for module in change::LOADED_BY_HAND {
+        Program::Modprobe.run(&[module])?;
+    }
     let topology = Topology::build(Network::Routed, stage.waits)?;
     let _pods = Pod::all()
         .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))

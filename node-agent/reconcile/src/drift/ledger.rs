@@ -84,6 +84,11 @@ impl DriftLedger {
         !self.alone.is_empty()
     }
 
+    /// Whether nothing stands, left alone or not put right yet.
+    pub fn is_quiet(&self) -> bool {
+        self.alone.is_empty() && self.pending.is_empty()
+    }
+
     /// The counts of each kind that ever drifted.
     pub fn counts(&self) -> Drift {
         let standing = |kind| {

@@ -12,7 +12,10 @@ use super::successive::one_then_the_other;
 use super::{Protocol, agrees, drained, empty_kernel, pass, sound};
 
 /// Gives some real servers of ours connections.
-fn connect(kernel: &mut ModelKernel, busy: &[bool]) -> BTreeSet<(VirtualServerKey, RealServerKey)> {
+pub(crate) fn connect(
+    kernel: &mut ModelKernel,
+    busy: &[bool],
+) -> BTreeSet<(VirtualServerKey, RealServerKey)> {
     let mut busy = busy.iter().cycle();
     let mut connected = BTreeSet::new();
     for (server, held) in &kernel.state.virtual_servers {

@@ -1,0 +1,312 @@
+//! Following a small change of the plan at the cost of the change.
+//!
+//! A pass over a part is the same pass, over less: what the Services that changed want, before and
+//! after, and what the kernel holds of that. Only what several Services want together needs care: it
+//! stays as it is while another one wants it. Whatever cannot be told from the part alone makes it a
+//! pass over everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+
+use crate::{
+    Desired, Observed, ObservedSet, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey,
+};
+
+/// Of what a pass takes care.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// All that is ours.
+    Everything,
+    /// These virtual servers, and what leads to them.
+    Servers(BTreeSet<VirtualServerKey>),
+}
+
+impl Scope {
+    /// Whether a pass takes care of this virtual server.
+    pub fn contains(&self, server: &VirtualServerKey) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Servers(servers) => servers.contains(server),
+        }
+    }
+}
+
+/// What a pass works on.
+#[derive(Debug)]
+pub struct Part {
+    /// What the kernel holds of it. It is taken out of what is known of the whole kernel and goes
+    /// back there ([`Observed::join`]).
+    pub observed: Observed,
+    /// What it should hold.
+    pub desired: Desired,
+    /// Of what this takes care.
+    pub scope: Scope,
+}
+
+/// What Services want together, and how many do: of everything else it is known whose it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shared {
+    routes: BTreeMap<IpNet, u32>,
+    entries: BTreeMap<SetEntry, u32>,
+    contested: BTreeSet<VirtualServerKey>,
+}
+
+impl Shared {
+    /// What the Services of a whole plan want together.
+    pub fn of(desired: &Desired) -> Self {
+        let routed: BTreeSet<_> = desired
+            .routes
+            .iter()
+            .map(|route| route.destination)
+            .collect();
+        let uses = desired.addresses.iter();
+        let uses = uses.map(|(address, uses)| (IpNet::from(*address), *uses));
+        Self {
+            // An address within a range that is routed as a whole needs no route of its own.
+            routes: uses.filter(|(to, _)| routed.contains(to)).collect(),
+            entries: desired.common.clone(),
+            contested: desired.contested.clone(),
+        }
+    }
+
+    /// The part of the kernel that a change concerns: of the Services that changed and of them alone,
+    /// `before` is what they wanted and `after` what they want, on the same node and network.
+    /// `shadow` is as the plan before wanted it.
+    ///
+    /// `None` if it cannot be told from the part; then `shadow` is as it was, and a pass over
+    /// everything has to follow, which makes a new value of this.
+    pub fn narrow(
+        &mut self,
+        shadow: &mut Observed,
+        before: &Desired,
+        mut after: Desired,
+    ) -> Option<Part> {
+        let servers = servers(before).chain(servers(&after));
+        let servers: BTreeSet<_> = servers.copied().collect();
+        let mut contested = self.contested.iter().chain(&after.contested);
+        if contested.any(|server| servers.contains(server)) || !fits(shadow, before, &after) {
+            return None;
+        }
+        let others = self.follow(before, &after);
+        let fresh = |server: &&VirtualServerKey| !is_wanted(before, server);
+        if servers
+            .iter()
+            .filter(fresh)
+            .any(|server| shadow.virtual_servers.contains_key(server))
+            || others.meets(shadow, before, &after)
+        {
+            return None;
+        }
+        others.leave_out(&mut after);
+        let entries = entries(before, &after, &others);
+        let routes = routes(before, &after, &others);
+        let observed = shadow.split(&servers, &entries, &routes, &after);
+        Some(Part {
+            observed,
+            desired: after,
+            scope: Scope::Servers(servers),
+        })
+    }
+
+    /// Counts what changed, and gives what Services want that did not change.
+    fn follow(&mut self, before: &Desired, after: &Desired) -> Others {
+        let (was, is) = (Self::of(before), Self::of(after));
+        Others {
+            routes: recount(&mut self.routes, &was.routes, is.routes),
+            entries: recount(&mut self.entries, &was.entries, is.entries),
+        }
+    }
+}
+
+/// What of a part is wanted by others, too: it is in the kernel and stays there.
+struct Others {
+    routes: BTreeSet<IpNet>,
+    entries: BTreeSet<SetEntry>,
+}
+
+impl Others {
+    fn want(&self, set: SetId, entry: &SetEntry) -> bool {
+        match (set.role, entry) {
+            (SetRole::VipNet, SetEntry::Net(net)) => self.routes.contains(net),
+            (SetRole::Hairpin | SetRole::Health, entry) => self.entries.contains(entry),
+            _ => false,
+        }
+    }
+
+    fn leave_out(&self, desired: &mut Desired) {
+        desired
+            .routes
+            .retain(|route| !self.routes.contains(&route.destination));
+        for (id, set) in &mut desired.sets {
+            set.entries.retain(|entry| !self.want(*id, entry));
+        }
+    }
+
+    /// Whether the kernel already holds what nobody was known to want: then somebody did.
+    fn meets(&self, shadow: &Observed, before: &Desired, after: &Desired) -> bool {
+        after.sets.iter().any(|(id, set)| {
+            let nothing = BTreeSet::new();
+            let wanted = before.sets.get(id).map_or(&nothing, |set| &set.entries);
+            let fresh = set.entries.difference(wanted);
+            let mut fresh = fresh.filter(|entry| !self.want(*id, entry));
+            let held = shadow.sets.get(id);
+            fresh.any(|entry| held.is_some_and(|held| held.entries.contains(entry)))
+        })
+    }
+}
+
+/// Takes counts away and adds others; gives those that others have between the two.
+fn recount<K: Ord + Copy>(
+    counts: &mut BTreeMap<K, u32>,
+    was: &BTreeMap<K, u32>,
+    is: BTreeMap<K, u32>,
+) -> BTreeSet<K> {
+    for (key, uses) in was {
+        let count = counts.entry(*key).or_default();
+        *count = count.saturating_sub(*uses);
+    }
+    let keys = was.keys().chain(is.keys());
+    let others = keys.filter(|key| counts.get(key).is_some_and(|count| *count > 0));
+    let others = others.copied().collect();
+    for (key, uses) in is {
+        *counts.entry(key).or_default() += uses;
+    }
+    for key in was.keys() {
+        if counts.get(key) == Some(&0) {
+            counts.remove(key);
+        }
+    }
+    others
+}
+
+/// Where these Services answer, or finish what they have.
+fn servers(desired: &Desired) -> impl Iterator<Item = &VirtualServerKey> {
+    desired.virtual_servers.keys().chain(&desired.resting)
+}
+
+fn is_wanted(desired: &Desired, server: &VirtualServerKey) -> bool {
+    desired.virtual_servers.contains_key(server) || desired.resting.contains(server)
+}
+
+/// Whether every set is there and holds what comes beside what goes.
+fn fits(shadow: &Observed, before: &Desired, after: &Desired) -> bool {
+    after.sets.iter().all(|(id, set)| {
+        let nothing = BTreeSet::new();
+        let was = before.sets.get(id).map_or(&nothing, |set| &set.entries);
+        let fresh = set.entries.difference(was).count();
+        let found = shadow.sets.get(id);
+        found.is_some_and(|found| {
+            let together = u32::try_from(found.entries.len() + fresh);
+            together.is_ok_and(|together| together <= found.max_elements)
+        })
+    })
+}
+
+type Entries = BTreeMap<SetId, BTreeSet<SetEntry>>;
+
+fn entries(before: &Desired, after: &Desired, others: &Others) -> Entries {
+    let mut entries = Entries::new();
+    for (id, set) in before.sets.iter().chain(&after.sets) {
+        let own = set.entries.iter().filter(|entry| !others.want(*id, entry));
+        entries.entry(*id).or_default().extend(own);
+    }
+    entries
+}
+
+fn routes(before: &Desired, after: &Desired, others: &Others) -> BTreeSet<IpNet> {
+    let routes = before.routes.iter().chain(&after.routes);
+    let routes = routes.map(|route| route.destination);
+    routes.filter(|to| !others.routes.contains(to)).collect()
+}
+
+impl Observed {
+    /// Takes the part out that is about these. What is not about Services goes with it.
+    fn split(
+        &mut self,
+        servers: &BTreeSet<VirtualServerKey>,
+        entries: &Entries,
+        routes: &BTreeSet<IpNet>,
+        desired: &Desired,
+    ) -> Self {
+        let held = servers.iter();
+        let held = held.filter_map(|server| self.virtual_servers.remove_entry(server));
+        let virtual_servers: BTreeMap<_, _> = held.collect();
+        let sets = self.sets.iter_mut();
+        let sets = sets.map(|(id, set)| (*id, set.split(entries.get(id))));
+        let mut part = Self {
+            virtual_servers,
+            sets: sets.collect(),
+            device_up: self.device_up,
+            spare_set: self.spare_set,
+            loaded_schedulers: std::mem::take(&mut self.loaded_schedulers),
+            routes: BTreeSet::new(),
+            rules: std::mem::take(&mut self.rules),
+            sysctls: std::mem::take(&mut self.sysctls),
+            host: std::mem::take(&mut self.host),
+        };
+        // One route leads to each destination, and those of a family have one source.
+        for route in desired
+            .routes
+            .iter()
+            .filter(|route| self.routes.remove(*route))
+        {
+            part.routes.insert(*route);
+        }
+        let goes = |to: &IpNet| routes.contains(to);
+        if routes.len() > part.routes.len() {
+            let gone = self.routes.iter().filter(|route| goes(&route.destination));
+            let gone: Vec<_> = gone.copied().collect();
+            self.routes.retain(|route| !goes(&route.destination));
+            part.routes.extend(gone);
+        }
+        for server in desired.virtual_servers.values() {
+            let known = part.schedulers();
+            if !known.contains(&server.scheduler) && self.uses(server) {
+                part.loaded_schedulers.insert(server.scheduler.clone());
+            }
+        }
+        part
+    }
+
+    /// Whether some virtual server has the scheduler of this one.
+    fn uses(&self, wanted: &VirtualServer) -> bool {
+        let mut servers = self.virtual_servers.values();
+        servers.any(|server| server.scheduler == wanted.scheduler)
+    }
+
+    /// Puts a part back.
+    pub fn join(&mut self, part: Self) {
+        self.virtual_servers.extend(part.virtual_servers);
+        for (id, set) in part.sets {
+            let held = self.sets.entry(id).or_default();
+            let entries = std::mem::take(&mut held.entries);
+            *held = ObservedSet {
+                entries,
+                ..set.clone()
+            };
+            held.entries.extend(set.entries);
+        }
+        self.routes.extend(part.routes);
+        self.device_up = part.device_up;
+        self.spare_set = part.spare_set;
+        self.loaded_schedulers = part.loaded_schedulers;
+        self.rules = part.rules;
+        self.sysctls = part.sysctls;
+        self.host = part.host;
+    }
+}
+
+impl ObservedSet {
+    fn split(&mut self, entries: Option<&BTreeSet<SetEntry>>) -> Self {
+        let entries = entries.into_iter().flatten();
+        let taken = entries.filter(|entry| self.entries.remove(*entry)).copied();
+        let entries = taken.collect();
+        Self {
+            kind: self.kind,
+            max_elements: self.max_elements,
+            timeout_seconds: self.timeout_seconds,
+            entries,
+        }
+    }
+}

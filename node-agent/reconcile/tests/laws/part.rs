@@ -1,0 +1,176 @@
+//! A pass over what changed writes what a pass over everything would write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan_plan::{Entry, EntryKey, NodePlan, ServiceId, strategies};
+use portolan_reconcile::{
+    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, Scope, Shared,
+    diff, draining, leaves_stale_flows,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+
+use super::drains::connect;
+use super::{empty_kernel, host, pass, plan};
+
+type Entries = Vec<(EntryKey, Entry)>;
+
+/// The second plan has Services of the first and of another.
+fn mixed(first: &Entries, other: Entries, takes: &[bool]) -> Entries {
+    let mut choices = BTreeMap::new();
+    let mut takes = takes.iter().cycle();
+    let services = first.iter().chain(&other);
+    for service in services.filter_map(|(key, _)| key.service()) {
+        let fresh = || takes.next() == Some(&true);
+        choices.entry(service.clone()).or_insert_with(fresh);
+    }
+    let is_new = |key: &EntryKey| key.service().is_some_and(|service| choices[service]);
+    let kept = first.iter().filter(|(key, _)| !is_new(key)).cloned();
+    kept.chain(other.into_iter().filter(|(key, _)| is_new(key)))
+        .collect()
+}
+
+/// The Services of which the plans have different entries.
+fn touched(first: &NodePlan, second: &NodePlan) -> BTreeSet<ServiceId> {
+    let (a, b): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (first.entries().collect(), second.entries().collect());
+    let keys = a.keys().chain(b.keys());
+    let differ = keys.filter(|key| a.get(*key) != b.get(*key));
+    differ.filter_map(|key| key.service()).cloned().collect()
+}
+
+/// A host that has one of the addresses that Services ask for, too.
+fn hosts() -> impl Strategy<Value = HostNetwork> {
+    let external = HostAddress::on("eth1", "198.51.100.1/32".parse().unwrap());
+    let mut both = host();
+    both.addresses.push(external);
+    prop_oneof![4 => Just(host()), 1 => Just(both)]
+}
+
+fn sets(phases: Vec<(Phase, Vec<Op>)>) -> BTreeMap<Phase, BTreeSet<String>> {
+    let text = |op: Op| format!("{op:?}");
+    let phase = |(phase, ops): (Phase, Vec<Op>)| (phase, ops.into_iter().map(text).collect());
+    phases.into_iter().map(phase).collect()
+}
+
+/// What is in force, and the plan of it.
+struct InForce {
+    kernel: ModelKernel,
+    owned: Owned,
+    plan: NodePlan,
+    desired: Desired,
+}
+
+fn in_force(entries: [Entries; 2], host: &HostNetwork, busy: &[bool]) -> InForce {
+    let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+    kernel.state.host = host.clone();
+    let [first, second] = entries.map(plan);
+    let before = Desired::new(&first, host).unwrap();
+    pass(&mut kernel, &before, &mut owned, |_| {});
+    connect(&mut kernel, busy);
+    let desired = Desired::new(&second, host).unwrap();
+    pass(&mut kernel, &desired, &mut owned, |_| {});
+    owned.release(&kernel.state, &desired, &Scope::Everything);
+    InForce {
+        kernel,
+        owned,
+        plan: second,
+        desired,
+    }
+}
+
+fn of_scope<T: Clone>(
+    all: BTreeMap<portolan_reconcile::VirtualServerKey, T>,
+    scope: &Scope,
+) -> BTreeMap<portolan_reconcile::VirtualServerKey, T> {
+    all.into_iter()
+        .filter(|(server, _)| scope.contains(server))
+        .collect()
+}
+
+/// Follows the second plan by its difference, and compares with following it whole. False if it could
+/// not be told from the difference.
+fn follow(at: InForce, second: &NodePlan, host: &HostNetwork) -> Result<bool, TestCaseError> {
+    let InForce {
+        mut kernel,
+        mut owned,
+        plan: first,
+        desired,
+    } = at;
+    let services = touched(&first, second);
+    let whole = Desired::new(second, host).unwrap();
+    let before = Desired::new(&first.part(&services), host).unwrap();
+    let after = Desired::new(&second.part(&services), host).unwrap();
+    let mut shared = Shared::of(&desired);
+    let mut shadow = kernel.state.clone();
+    let Some(part) = shared.narrow(&mut shadow, &before, after) else {
+        prop_assert_eq!(shadow, kernel.state, "nothing was taken out");
+        return Ok(false);
+    };
+    prop_assert_eq!(&shared, &Shared::of(&whole));
+    owned.claim(&part.desired);
+    let mut all = owned.clone();
+    prop_assert!(!all.claim(&whole), "the part claims all that is new");
+    let phases = diff(&part.observed, &part.desired, &owned);
+    let full = diff(&kernel.state, &whole, &owned);
+    prop_assert_eq!(sets(phases.clone()), sets(full));
+    let mut observed = part.observed;
+    for op in phases.iter().flat_map(|(_, ops)| ops) {
+        kernel.apply(op).unwrap();
+        observed.note(op);
+        prop_assert_eq!(
+            leaves_stale_flows(op, &part.desired),
+            leaves_stale_flows(op, &whole)
+        );
+    }
+    prop_assert_eq!(
+        of_scope(draining(&observed, &part.desired, &owned), &part.scope),
+        of_scope(draining(&kernel.state, &whole, &owned), &part.scope)
+    );
+    owned.release(&observed, &part.desired, &part.scope);
+    all.release(&kernel.state, &whole, &Scope::Everything);
+    prop_assert_eq!(owned, all);
+    shadow.join(observed);
+    let known = |state: &Observed| Observed {
+        // Those in use are known without being named here.
+        loaded_schedulers: BTreeSet::new(),
+        ..state.clone()
+    };
+    prop_assert_eq!(known(&shadow), known(&kernel.state));
+    Ok(true)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn following_a_difference_is_following_the_plan(
+        entries in prop::array::uniform3(strategies::entries()),
+        host in hosts(),
+        takes in prop::collection::vec(any::<bool>(), 1..8),
+        busy in prop::collection::vec(any::<bool>(), 1..8),
+    ) {
+        let [zeroth, first, other] = entries;
+        let second = plan(mixed(&first, other, &takes));
+        follow(in_force([zeroth, first], &host, &busy), &second, &host)?;
+    }
+}
+
+/// So that the law above says something: changes as they are every day can be told from the
+/// difference, and only addresses of the node that Services ask for, too, may not.
+#[test]
+fn most_differences_are_followed_by_themselves() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut told, cases) = (0, 200);
+    let strategy = (
+        prop::array::uniform3(strategies::entries()),
+        prop::collection::vec(any::<bool>(), 1..8),
+    );
+    for _ in 0..cases {
+        let ([zeroth, first, other], takes) = strategy.new_tree(&mut runner).unwrap().current();
+        let second = plan(mixed(&first, other, &takes));
+        let at = in_force([zeroth, first], &host(), &[false]);
+        told += usize::from(follow(at, &second, &host()).unwrap());
+    }
+    assert!(told * 10 >= cases * 8, "only {told} of {cases}");
+}

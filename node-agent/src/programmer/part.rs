@@ -1,0 +1,80 @@
+//! Which of the plan a pass works on: all of it, or only what changed since the pass before.
+
+use portolan_plan::PlanHash;
+use portolan_reconcile::{Desired, HostNetwork, Part};
+
+use super::{Outcome, Programmer};
+use crate::kernel::Kernel;
+use crate::slot::{Taken, TakenPlan};
+
+/// What a pass has to do.
+pub(super) enum Work {
+    /// All of the plan; `None` if it does not say what the node is.
+    Whole(Option<Box<Desired>>),
+    /// What changed of so many Services.
+    Part(usize, Box<Part>),
+}
+
+impl<K: Kernel> Programmer<K> {
+    /// Takes the plan: its generation, its hash, and what there is to do about it. If nothing happened
+    /// since a pass that succeeded but that the plan changed (`in_step`), that is what changed.
+    pub(super) fn take(&mut self, in_step: bool) -> (u64, PlanHash, Work) {
+        let in_step = in_step
+            && self.shared.is_some()
+            && self.owned.is_some()
+            && !self.unrecorded
+            && self.drift.is_quiet()
+            && self.flows.is_quiet();
+        if in_step {
+            let taken = self.slot.take_changed();
+            let (generation, hash) = (taken.generation, taken.hash);
+            if let Some(work) = self.work(taken) {
+                return (generation, hash, work);
+            }
+        }
+        let taken = self.slot.take();
+        let (generation, hash) = (taken.generation, taken.hash);
+        let work = self.work(taken).unwrap_or(Work::Whole(None));
+        (generation, hash, work)
+    }
+
+    /// `None` if what changed cannot be told from the rest.
+    fn work(&mut self, taken: Taken) -> Option<Work> {
+        let nothing = HostNetwork::default();
+        let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
+        match taken.what {
+            TakenPlan::Whole(plan) => Some(Work::Whole(Desired::new(&plan, host).map(Box::new))),
+            TakenPlan::Part {
+                services,
+                before,
+                after,
+            } => {
+                let before = Desired::new(&before, host)?;
+                let after = Desired::new(&after, host)?;
+                let (shared, shadow) = (self.shared.as_mut()?, self.shadow.as_mut()?);
+                let part = shared.narrow(shadow, &before, after)?;
+                Some(Work::Part(services, Box::new(part)))
+            }
+        }
+    }
+
+    /// Makes a part of the kernel as the plan wants it.
+    pub(super) fn follow(&mut self, part: Part, outcome: &mut Outcome) {
+        let Part {
+            mut observed,
+            desired,
+            scope,
+        } = part;
+        let Some(mut owned) = self.owned.take() else {
+            return;
+        };
+        let sound = self.carry_out(&mut observed, &desired, &mut owned, &scope, outcome);
+        self.owned = Some(owned);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.join(observed);
+        }
+        if !sound {
+            self.forget();
+        }
+    }
+}

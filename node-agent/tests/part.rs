@@ -1,0 +1,77 @@
+//! A pass compares what changed, and everything only where that has to be.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+#[allow(dead_code, reason = "other tests need more of it")]
+mod running;
+
+use portolan_agent::kernel::SharedModel;
+use portolan_plan::PlanDocument;
+use tempfile::TempDir;
+
+use running::{Running, address, document};
+
+fn without(name: &str) -> PlanDocument {
+    let mut document = document();
+    document.services.retain(|service| &*service.name != name);
+    document
+}
+
+/// S-185: nothing but the Service that changed is compared.
+#[test]
+fn a_change_of_one_service_is_about_that_one() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    assert_eq!(running.program(document()).services, None, "the first plan");
+    let removed = running.program(without("web"));
+    assert_eq!((removed.failed, removed.services), (0, Some(1)));
+    assert!(removed.operations > 0);
+    let back = running.program(document());
+    assert_eq!((back.failed, back.services), (0, Some(1)));
+    let kernel = running.stop();
+    let restarted = Running::start(kernel, state.path());
+    let again = restarted.program(document());
+    assert_eq!((again.operations, again.services), (0, None), "I-4");
+    restarted.stop();
+}
+
+/// After a failure everything is compared, until a pass succeeded: what was refused is tried again
+/// though its Service did not change again.
+#[test]
+fn after_a_failure_everything_is_compared() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.program(without("web"));
+    let mut refused = document();
+    for service in refused
+        .services
+        .iter_mut()
+        .filter(|service| &*service.name == "web")
+    {
+        for port in &mut service.ports {
+            port.scheduler = "none-such".into();
+        }
+    }
+    let failed = running.program(refused);
+    assert!(failed.failed > 0);
+    assert_eq!(failed.services, Some(1));
+    let other = running.program(without("dns"));
+    assert_eq!((other.failed, other.services), (0, None));
+    let both = running.program(without("web"));
+    assert_eq!((both.failed, both.services), (0, Some(2)), "web and dns");
+    running.stop();
+}
+
+/// What happened to the network is looked at as a whole, with whatever the plan changed meanwhile.
+#[test]
+fn when_the_network_changed_everything_is_compared() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.program(document());
+    let moved = ["192.168.50.7/24", "fd00:50::1/64"];
+    running.kernel.lock().state.host.addresses = moved.map(address).into();
+    running.slot.disturb();
+    let removed = running.program(without("web"));
+    assert_eq!((removed.failed, removed.services), (0, None));
+    running.stop();
+}
