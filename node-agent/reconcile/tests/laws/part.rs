@@ -1,14 +1,19 @@
 //! A pass over what changed writes what a pass over everything would write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use portolan_plan::{Entry, EntryKey, NodePlan, ServiceId, strategies};
+use portolan_plan::{
+    Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort, ListKey,
+    ListUse, NodeEntry, NodePlan, Protocol, Scope as ListScope, ServiceId, strategies,
+};
 use portolan_reconcile::{
-    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, Scope, Shared,
-    diff, draining, leaves_stale_flows,
+    Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, Scope, SetEntry,
+    SetId, SetRole, Shared, diff, draining, leaves_stale_flows,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
+use smallvec::smallvec;
 
 use super::drains::connect;
 use super::{empty_kernel, host, pass, plan};
@@ -173,4 +178,114 @@ fn most_differences_are_followed_by_themselves() {
         told += usize::from(follow(at, &second, &host()).unwrap());
     }
     assert!(told * 10 >= cases * 8, "only {told} of {cases}");
+}
+
+/// A Service with this one frontend and an endpoint.
+fn service(name: &str, kind: FrontendKind, address: Option<&str>, port: u16) -> Entries {
+    let service = ServiceId::new("default", name);
+    let frontend = |kind, address: Option<&str>, port| Frontend {
+        kind,
+        address: address.map(|address| address.parse().unwrap()),
+        port,
+    };
+    // Node ports answer in the families of cluster IPs.
+    let own = format!("10.96.0.{}", name.len());
+    let cluster_ip = frontend(FrontendKind::ClusterIp, Some(own.as_str()), 80);
+    let head = Head {
+        ports: smallvec![HeadPort {
+            frontends: smallvec![cluster_ip, frontend(kind, address, port)],
+            external: Some(ListUse::default()),
+            ..HeadPort::default()
+        }],
+        ..Head::default()
+    };
+    let key = ListKey {
+        service: service.clone(),
+        port: Arc::default(),
+        family: Family::Ipv4,
+        scope: ListScope::Cluster,
+    };
+    let backend = Backend {
+        address: [10, 244, 1, 7].into(),
+        port: 8080,
+        weight: 1,
+    };
+    let list = BackendList::new(vec![backend]);
+    vec![
+        (EntryKey::Head(service), Entry::Head(head.into())),
+        (EntryKey::List(key), Entry::List(list.into())),
+    ]
+}
+
+fn node() -> Entries {
+    let node = NodeEntry {
+        name: strategies::NODE.into(),
+        addresses: vec![[192, 168, 50, 1].into()],
+        ..NodeEntry::default()
+    };
+    vec![(EntryKey::Node, Entry::Node(node.into()))]
+}
+
+/// Whether the change from the first Services to the second is followed by itself.
+fn is_told(first: &[&Entries], second: &[&Entries], change: impl Fn(&mut InForce)) -> bool {
+    let all = |services: &[&Entries]| -> Entries {
+        let services = services.iter().flat_map(|entries| entries.iter().cloned());
+        node().into_iter().chain(services).collect()
+    };
+    let mut at = in_force([all(first), all(first)], &host(), &[false]);
+    change(&mut at);
+    follow(at, &plan(all(second)), &host()).unwrap()
+}
+
+/// An external address may be one of the node's that the planner did not know of.
+#[test]
+fn where_two_services_want_one_place_everything_is_compared() {
+    let ports = service("ports", FrontendKind::NodePort, None, 30080);
+    let named = |port| {
+        service(
+            "by-name",
+            FrontendKind::ExternalIp,
+            Some("192.168.50.1"),
+            port,
+        )
+    };
+    let (same, other) = (named(30080), named(30081));
+    let nothing = |_: &mut InForce| {};
+    assert!(is_told(&[&ports], &[&ports, &other], nothing));
+    assert!(is_told(&[&ports, &other], &[&ports], nothing));
+    assert!(!is_told(&[&ports], &[&ports, &same], nothing), "it comes");
+    assert!(!is_told(&[&ports, &same], &[&ports], nothing), "it goes");
+}
+
+/// What is there already though nobody was known to want it is somebody's.
+#[test]
+fn where_something_is_in_the_way_everything_is_compared() {
+    let (one, two) = (
+        service("one", FrontendKind::ExternalIp, Some("198.51.100.1"), 80),
+        service("second", FrontendKind::ExternalIp, Some("198.51.100.2"), 80),
+    );
+    let entry = SetEntry::AddressPort {
+        address: [198, 51, 100, 2].into(),
+        protocol: Protocol::Tcp,
+        port: 80,
+    };
+    let masq = SetId {
+        role: SetRole::Masq,
+        family: Family::Ipv4,
+    };
+    let foreign = |at: &mut InForce| {
+        let set = at.kernel.state.sets.get_mut(&masq).unwrap();
+        set.entries.insert(entry);
+    };
+    assert!(is_told(&[&one], &[&one, &two], |_| {}));
+    assert!(!is_told(&[&one], &[&one, &two], foreign));
+    let full = |at: &mut InForce| {
+        let set = at.kernel.state.sets.get_mut(&masq).unwrap();
+        set.max_elements = u32::try_from(set.entries.len()).unwrap();
+    };
+    assert!(
+        !is_told(&[&one], &[&one, &two], full),
+        "the set has to grow"
+    );
+    assert!(is_told(&[&one, &two], &[&one], full));
 }
