@@ -56,6 +56,8 @@ pub struct Delivery {
     pub since: SystemTime,
     /// Its last answer and when it came; kept when the stream ends.
     pub acked: Option<(SystemTime, Arc<Acked>)>,
+    /// Since when it has a batch that it should have answered long ago.
+    pub overdue: Option<SystemTime>,
     /// What somebody else changed in the kernel, of each kind that ever was; `None` while the agent
     /// has not told.
     pub drifted: Option<Arc<[Drift]>>,
@@ -86,6 +88,7 @@ impl Board {
             connected: true,
             since: now,
             acked: None,
+            overdue: None,
             drifted: None,
         };
         nodes.deliveries.insert(node.clone(), delivery);
@@ -99,7 +102,13 @@ impl Board {
         acked.undecodable.truncate(REMEMBERED);
         self.update(node, |delivery| {
             delivery.acked = Some((now, Arc::new(acked)));
+            delivery.overdue = None;
         });
+    }
+
+    /// The agent of a node has not answered a batch that was sent then.
+    pub fn overdue(&self, node: &str, sent: SystemTime) {
+        self.update(node, |delivery| delivery.overdue = Some(sent));
     }
 
     /// The agent of a node told what somebody else changed in the kernel since it started.

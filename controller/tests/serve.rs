@@ -11,6 +11,8 @@
 mod draining;
 #[path = "serve/drift.rs"]
 mod drift;
+#[path = "serve/overdue.rs"]
+mod overdue;
 
 use std::fmt::Write as _;
 use std::path::Path;

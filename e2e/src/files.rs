@@ -47,6 +47,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "schedulers/services.yaml",
     "schedulers/endpointslices.yaml",
     "udp/services.yaml",
+    "rollout/services.yaml",
     "external/nodes-ipv4-pods.yaml",
     "tables/broken.yaml",
     "tables/external.yaml",
@@ -72,6 +73,8 @@ pub const ADDRESSES: [&str; 2] = ["addresses/services.yaml", "addresses/endpoint
 pub const SCHEDULERS: [&str; 2] = ["schedulers/services.yaml", "schedulers/endpointslices.yaml"];
 /// A Service whose endpoints come and go, on the same nodes.
 pub const DRAINING: &str = "draining/services.yaml";
+/// Services whose endpoints are replaced under load, on the same nodes.
+pub const ROLLOUT: &str = "rollout/services.yaml";
 /// Services whose UDP endpoints change, on the same nodes.
 pub const UDP: &str = "udp/services.yaml";
 /// What clients must meet on those frontends, for every combination.

@@ -10,3 +10,4 @@ pub mod programmer;
 pub mod receive;
 pub mod record;
 pub mod slot;
+mod watchdog;

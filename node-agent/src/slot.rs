@@ -30,6 +30,9 @@ struct State {
     disturbed: bool,
     gone: BTreeSet<IpAddr>,
     stopped: bool,
+    /// How often whoever waits here has begun to work.
+    begun: u64,
+    waits: bool,
 }
 
 /// What changed in the plan since it was taken.
@@ -201,11 +204,14 @@ impl PlanSlot {
         let waiting = |state: &mut State| {
             !state.stopped && !state.disturbed && state.taken == state.generation
         };
-        let state = self.lock();
-        let (state, _) = self
+        let mut state = self.lock();
+        state.waits = true;
+        let (mut state, _) = self
             .bell
             .wait_timeout_while(state, timeout, waiting)
             .unwrap_or_else(PoisonError::into_inner);
+        state.waits = false;
+        state.begun += 1;
         if state.stopped {
             Woken::Stopped
         } else if state.taken != state.generation {
@@ -215,6 +221,12 @@ impl PlanSlot {
         } else {
             Woken::TimedOut
         }
+    }
+
+    /// The number of the work that goes on since the last wait; `None` while there is none.
+    pub fn work(&self) -> Option<u64> {
+        let state = self.lock();
+        (!state.waits && state.begun > 0).then_some(state.begun)
     }
 
     /// Ends every wait, now and later.

@@ -49,6 +49,7 @@ enum State {
     NeverSeen,
     Gone,
     NotAnswered,
+    Overdue,
     Failing,
     Unreadable,
     Differs,
@@ -62,6 +63,7 @@ impl State {
         };
         match &delivery.acked {
             _ if !delivery.connected => Self::Gone,
+            _ if delivery.overdue.is_some() => Self::Overdue,
             None => Self::NotAnswered,
             Some((_, acked)) if acked.failed_operations > 0 || !acked.failures.is_empty() => {
                 Self::Failing
@@ -77,6 +79,7 @@ impl State {
             Self::NeverSeen => "NoAgent",
             Self::Gone => "AgentGone",
             Self::NotAnswered => "NotAnswered",
+            Self::Overdue => "AnswerOverdue",
             Self::Failing => "OperationsFailed",
             Self::Unreadable => "EntriesUnreadable",
             Self::Differs => "NotInKernel",
@@ -87,7 +90,7 @@ impl State {
     fn verdict(self) -> Verdict {
         match self {
             Self::NeverSeen | Self::Gone | Self::NotAnswered => Verdict::Unknown,
-            Self::Failing | Self::Unreadable | Self::Differs => Verdict::False,
+            Self::Overdue | Self::Failing | Self::Unreadable | Self::Differs => Verdict::False,
             Self::Applied => Verdict::True,
         }
     }
@@ -281,6 +284,14 @@ fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> St
             )
         }
         State::NotAnswered => "the agent is connected and has not answered its first batch".into(),
+        State::Overdue => {
+            let sent = delivery.and_then(|delivery| delivery.overdue);
+            format!(
+                "the agent has not answered what it was sent at {}; what was programmed before stays; \
+                 does its log say that the thread that programs the kernel has not come back?",
+                moment(sent.unwrap_or(SystemTime::UNIX_EPOCH)).0
+            )
+        }
         State::Failing => format!(
             "{} kernel operations failed, the first: {}; the agent tries them again",
             acked.failed_operations,

@@ -1,6 +1,6 @@
 //! What an agent answers to a batch.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use portolan_plan::PlanHash;
 use portolan_proto::wire;
@@ -13,6 +13,10 @@ use super::drift;
 use super::session::End;
 use crate::board::{Acked, Board, REMEMBERED};
 use crate::store::Batch;
+
+/// No answer for so long is told: an agent that hangs says nothing itself. Longer than the agent
+/// needs to find that its own thread hangs, and to say where.
+const OVERDUE: Duration = Duration::from_secs(120);
 
 /// A batch that was sent and has no answer yet.
 #[derive(Debug)]
@@ -43,8 +47,18 @@ pub(super) async fn wait(
     draining: &mut Draining,
 ) -> Result<bool, End> {
     let number = sent.number;
+    let overdue = tokio::time::sleep(OVERDUE);
+    tokio::pin!(overdue);
     let ack = loop {
-        let Some(message) = answers.message().await? else {
+        let message = tokio::select! {
+            message = answers.message() => message?,
+            () = &mut overdue, if !overdue.is_elapsed() => {
+                silent(&hello.node, number);
+                board.overdue(&hello.node, SystemTime::now() - OVERDUE);
+                continue;
+            }
+        };
+        let Some(message) = message else {
             return Err(End::Gone);
         };
         match message.message {
@@ -120,6 +134,16 @@ fn not_read(node: &str, entry: &str) {
     warn!(
         node,
         entry, "the agent cannot read this entry; is it older than the controller?"
+    );
+}
+
+fn silent(node: &str, batch: u64) {
+    let seconds = OVERDUE.as_secs();
+    warn!(
+        node,
+        batch,
+        seconds,
+        "the agent has not answered; does its log on the node say that its thread is stuck?"
     );
 }
 

@@ -16,6 +16,7 @@ fn delivery(acked: Acked) -> Delivery {
         connected: true,
         since: at(0),
         acked: Some((at(1), Arc::new(acked))),
+        overdue: None,
         drifted: Some(Arc::default()),
     }
 }
@@ -92,6 +93,19 @@ fn each_state_of_an_agent_has_its_reason() {
         ..delivery(applied())
     };
     assert_eq!(told(Some(&silent))[0], "Applied Unknown NotAnswered 5");
+    let hangs = Delivery {
+        overdue: Some(at(3)),
+        ..delivery(applied())
+    };
+    assert_eq!(
+        told(Some(&hangs)),
+        [
+            "Applied False AnswerOverdue 5",
+            "Drifted False InPlace 5",
+            "Healthy False AnswerOverdue 5"
+        ],
+        "what it said of the batch before does not count"
+    );
     let unreadable = Acked {
         undecodable: vec!["head/shop/cart".into()],
         ..applied()

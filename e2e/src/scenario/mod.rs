@@ -11,6 +11,7 @@ mod ipvs_rate;
 mod packet_path;
 mod refusals;
 mod restarts;
+mod rollout;
 mod schedulers;
 mod topology;
 mod udp;
@@ -59,6 +60,7 @@ pub const ALL: &[Scenario] = &[
     restarts::SCENARIO,
     schedulers::SCENARIO,
     draining::SCENARIO,
+    rollout::SCENARIO,
     drift::SCENARIO,
     costs::SCENARIO,
     udp::SCENARIO,

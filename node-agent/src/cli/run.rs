@@ -16,6 +16,7 @@ use crate::programmer::{Applied, Programmer};
 use crate::receive::{Address, Receiver};
 use crate::record::Record;
 use crate::slot::PlanSlot;
+use crate::watchdog;
 
 /// Follow the controller and keep the kernel equal to this node's plan.
 #[derive(Debug, Args)]
@@ -82,6 +83,7 @@ impl Run {
             let mut interrupt = signal(SignalKind::interrupt())?;
             tokio::select! {
                 () = receiver.run() => {}
+                () = watchdog::watch(slot.clone()) => {}
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }

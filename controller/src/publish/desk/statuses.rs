@@ -245,6 +245,7 @@ mod tests {
             connected,
             since: at(since),
             acked: Some((at(since), Arc::new(acked))),
+            overdue: None,
             drifted: Some(Arc::default()),
         }
     }

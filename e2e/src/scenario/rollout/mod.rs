@@ -1,0 +1,343 @@
+//! What a cluster does on a working day, all at once: a rolling update of twenty endpoints, readiness
+//! that flaps, hints that switch zones, the last endpoint that leaves a node, agents that are killed;
+//! while 200 new connections a second are made and others stay open.
+//!
+//! Endpoints close gracefully: they go on answering for a while after the slices said that they end, as
+//! pods with a `preStop` pause do. No client tries again.
+
+mod load;
+mod slices;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::load::{Call, Loads, Target, call};
+use self::slices::{Endpoint, Hints, State, slices};
+use super::packet_path::POD_PORTS;
+use super::{Checks, Scenario, Stage};
+use crate::chance::Chance;
+use crate::cluster::Cluster;
+use crate::files::{CLUSTER, ROLLOUT};
+use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::Protocol;
+use crate::traffic::line;
+use crate::traffic::server::Server;
+use crate::witness;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "rollout",
+    shows: "a rolling update, flapping, hints, the last endpoint here, killed agents, all under load",
+    run,
+};
+
+const PODS: [Pod; 4] = [
+    pod(Node::A, 1),
+    pod(Node::A, 2),
+    pod(Node::B, 1),
+    pod(Node::B, 2),
+];
+/// The ports of the endpoints that are replaced, and of those that take their places: each on every pod.
+const OLD: std::ops::Range<u16> = 8101..8106;
+const NEW: std::ops::Range<u16> = 8201..8206;
+/// Where the others listen.
+const STEADY: u16 = 8080;
+const LEAVING: u16 = 8300;
+
+/// From one change to the next.
+const STEP: Duration = Duration::from_millis(800);
+const STEPS: u32 = 24;
+/// How long an endpoint goes on answering after the slices said that it ends.
+const GRACE: Duration = Duration::from_secs(4);
+/// How long the load lasts: longer than all changes and their grace.
+const LASTS: Duration = Duration::from_secs(28);
+/// When outsiders are moved to the other node, and when the last endpoint of the first is gone.
+const LAST_MOVES: Duration = Duration::from_secs(12);
+/// Connections that stay, to what lives and to what is replaced.
+const STAY: usize = 50;
+const END: usize = 10;
+/// How long those may go on, in the manifest, and what agents take to look.
+const DRAIN: Duration = Duration::from_secs(6);
+const LOOKS: Duration = Duration::from_secs(4);
+
+const fn pod(node: Node, number: u8) -> Pod {
+    Pod { node, number }
+}
+
+/// The lab with its programs, and what the slices say.
+struct Scene<'lab> {
+    stage: &'lab Stage,
+    topology: &'lab Topology,
+    cluster: Cluster<'lab>,
+    /// Servers of endpoints that end, and when they do.
+    servers: BTreeMap<Endpoint, (Server, Option<Instant>)>,
+    roll: BTreeMap<Endpoint, State>,
+    flap: BTreeMap<Endpoint, State>,
+    here: BTreeMap<Endpoint, State>,
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    witness::require_ipvs()?;
+    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let _pods = Pod::all()
+        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
+        .collect::<Result<Vec<_>>>()?;
+    let steady = PODS.map(|pod| Endpoint { port: STEADY, pod });
+    let leaving = [PODS[1], PODS[3]].map(|pod| Endpoint { port: LEAVING, pod });
+    let ready = |endpoints: &[Endpoint]| -> BTreeMap<_, _> {
+        endpoints.iter().map(|of| (*of, State::Ready)).collect()
+    };
+    let mut scene = Scene {
+        stage,
+        topology: &topology,
+        cluster: Cluster::new(&topology, stage.waits, Vec::new())?,
+        servers: BTreeMap::new(),
+        roll: ready(&all(OLD)),
+        flap: ready(&steady),
+        here: ready(&leaving),
+    };
+    for endpoint in steady {
+        scene.serve_lines(endpoint)?;
+    }
+    for endpoint in all(OLD).into_iter().chain(leaving) {
+        scene.serve(endpoint)?;
+        scene.serve_lines(endpoint)?;
+    }
+    scene
+        .cluster
+        .write_manifest("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
+    scene
+        .cluster
+        .write_manifest("services.yaml", &stage.files.text(ROLLOUT)?)?;
+    scene.publish(Hints::None)?;
+    scene.cluster.start()?;
+    for node in Node::ALL {
+        scene.cluster.wait_applied(node, 0)?;
+    }
+    scene.day(checks)
+}
+
+/// An endpoint of every pod on each of these ports.
+fn all(ports: std::ops::Range<u16>) -> Vec<Endpoint> {
+    let on = |port| PODS.map(|pod| Endpoint { port, pod });
+    ports.flat_map(on).collect()
+}
+
+impl Scene<'_> {
+    fn serve(&mut self, endpoint: Endpoint) -> Result<()> {
+        let namespace = self.topology.of(Resident::Pod(endpoint.pod))?;
+        let ports = [(Protocol::Tcp, endpoint.port)];
+        let server = Server::start(namespace, &endpoint.name(), &ports)?;
+        self.servers.insert(endpoint, (server, None));
+        Ok(())
+    }
+
+    fn serve_lines(&self, endpoint: Endpoint) -> Result<()> {
+        let namespace = self.topology.of(Resident::Pod(endpoint.pod))?;
+        line::serve(namespace, &endpoint.name(), endpoint.lines())
+    }
+
+    /// An endpoint is about to end: it answers for the time of grace.
+    fn ends(&mut self, endpoint: Endpoint, now: Instant) -> Result<()> {
+        let (_, end) = self
+            .servers
+            .get_mut(&endpoint)
+            .context("it has no server")?;
+        *end = Some(now + GRACE);
+        Ok(())
+    }
+
+    /// Closes what has ended. Whoever connects there now is refused.
+    fn close(&mut self, now: Instant) {
+        self.servers
+            .retain(|_, (_, end)| end.is_none_or(|end| end > now));
+    }
+
+    fn publish(&self, hints: Hints) -> Result<()> {
+        for (service, endpoints, hints) in [
+            ("roll", &self.roll, Hints::None),
+            ("flap", &self.flap, Hints::None),
+            ("zoned", &self.flap, hints),
+            ("here", &self.here, Hints::None),
+        ] {
+            // What flaps is not what hints are for.
+            let ready: BTreeMap<_, _> = endpoints.keys().map(|of| (*of, State::Ready)).collect();
+            let endpoints = if service == "zoned" {
+                &ready
+            } else {
+                endpoints
+            };
+            let text = slices(service, endpoints, hints);
+            self.cluster
+                .write_manifest(&format!("{service}.yaml"), &text)?;
+        }
+        Ok(())
+    }
+
+    fn day(&mut self, checks: &mut Checks) -> Result<()> {
+        let console = self.stage.console;
+        console.line(&format!(
+            "endpoints go on for {} s after the slices said that they end; seed {} (repeat with --seed {1})",
+            GRACE.as_secs(),
+            self.stage.seed
+        ));
+        let mut stay = call(self, Target::Flap, STAY)?;
+        let mut end = call(self, Target::Roll, END)?;
+        let start = Instant::now() + Duration::from_millis(500);
+        let loads = Loads::start(self, start)?;
+        let changed = self.change(start, &mut stay, &mut end);
+        loads.finish(self, checks)?;
+        checks.check(
+            "all of this happens, and connections to what is replaced go on at first (S-114)",
+            changed,
+        );
+        let lives = stay.iter_mut().try_for_each(Call::lives);
+        checks.check(
+            &format!("{STAY} open connections live through it (S-114, S-117, S-118)"),
+            lives,
+        );
+        std::thread::sleep((DRAIN + LOOKS).saturating_sub(LASTS.saturating_sub(STEP * STEPS)));
+        let living: Vec<_> = end
+            .iter_mut()
+            .filter_map(|call| call.lives().ok().map(|()| &call.by))
+            .collect();
+        let ended = if living.is_empty() {
+            Ok(())
+        } else {
+            Err(anyhow::anyhow!("still there: {living:?}"))
+        };
+        checks.check(
+            &format!("{END} to what was replaced end at its deadline (S-115)"),
+            ended,
+        );
+        checks.check("both agents have the plan in force", self.settled());
+        Ok(())
+    }
+
+    /// One change after the other, without waiting for anybody to follow.
+    fn change(&mut self, start: Instant, stay: &mut [Call], end: &mut [Call]) -> Result<()> {
+        let mut chance = Chance::from_seed(self.stage.seed);
+        let (old, new) = (all(OLD), all(NEW));
+        let mut gone: BTreeMap<String, Instant> = BTreeMap::new();
+        for step in 0..STEPS {
+            let moment = start + STEP * step;
+            crate::waits::sleep_until(moment)?;
+            let now = Instant::now();
+            let number = step as usize;
+            self.roll_on(&old, &new, number, now)?;
+            if let Some(gone_now) = number.checked_sub(1).and_then(|number| old.get(number)) {
+                gone.insert(gone_now.name(), now);
+            }
+            self.turn(&mut chance);
+            self.leave(step, now)?;
+            let hints = [Hints::None, Hints::Own, Hints::Swapped][number / 4 % 3];
+            self.publish(hints)?;
+            if step % 6 == 3 {
+                let node = if chance.number().is_multiple_of(2) {
+                    Node::A
+                } else {
+                    Node::B
+                };
+                crate::waits::sleep_until(moment + chance.between(Duration::ZERO, STEP))?;
+                self.cluster.kill_agent(node)?;
+                self.cluster.start_agent(node)?;
+            }
+            stay.iter_mut().try_for_each(Call::lives)?;
+            let healthy = |call: &&mut Call| {
+                let since = gone.get(&call.by);
+                since.is_none_or(|since| since.elapsed() < DRAIN / 2)
+            };
+            end.iter_mut().filter(healthy).try_for_each(Call::lives)?;
+            self.close(Instant::now());
+        }
+        let last = start + LASTS;
+        while Instant::now() < last {
+            crate::waits::sleep_until((Instant::now() + STEP).min(last))?;
+            self.close(Instant::now());
+        }
+        ensure!(gone.len() == old.len(), "only {} were replaced", gone.len());
+        ensure!(
+            self.servers.len() == new.len() + 1,
+            "{} servers are left",
+            self.servers.len()
+        );
+        Ok(())
+    }
+
+    /// One endpoint comes, one begins to end, and the one that began before leaves the slices.
+    fn roll_on(
+        &mut self,
+        old: &[Endpoint],
+        new: &[Endpoint],
+        step: usize,
+        now: Instant,
+    ) -> Result<()> {
+        if let Some(comes) = new.get(step) {
+            self.serve(*comes)?;
+            self.roll.insert(*comes, State::Ready);
+        }
+        if let Some(ends) = old.get(step) {
+            self.roll.insert(*ends, State::Terminating);
+            self.ends(*ends, now)?;
+        }
+        if let Some(gone) = step.checked_sub(1).and_then(|step| old.get(step)) {
+            self.roll.remove(gone);
+        }
+        Ok(())
+    }
+
+    /// Another endpoint than before fails its probe.
+    fn turn(&mut self, chance: &mut Chance) {
+        let unlucky = usize::try_from(chance.number() % PODS.len() as u64).unwrap_or(0);
+        for (number, state) in self.flap.values_mut().enumerate() {
+            *state = if number == unlucky {
+                State::Unready
+            } else {
+                State::Ready
+            };
+        }
+    }
+
+    /// The only endpoint of node-a is about to end before outsiders are moved away, and goes after that.
+    fn leave(&mut self, step: u32, now: Instant) -> Result<()> {
+        let last = Endpoint {
+            port: LEAVING,
+            pod: PODS[1],
+        };
+        let ends = LAST_MOVES.saturating_sub(STEP * 2);
+        if STEP * step >= ends && self.here.get(&last) == Some(&State::Ready) {
+            self.here.insert(last, State::Terminating);
+            self.ends(last, now)?;
+        }
+        if STEP * step >= ends + GRACE {
+            self.here.remove(&last);
+        }
+        Ok(())
+    }
+
+    /// Waits until both kernels have the endpoints that came, and none that went.
+    fn settled(&self) -> Result<()> {
+        let wanted: std::collections::BTreeSet<_> = all(NEW).iter().map(|of| of.port).collect();
+        for node in Node::ALL {
+            let namespace = self.topology.node(node)?;
+            for family in crate::topology::world::Family::ALL {
+                let key = witness::VirtualServer {
+                    protocol: "TCP".to_owned(),
+                    address: Target::Roll.at(family, 80),
+                };
+                let servers = witness::virtual_servers(namespace)?;
+                let held = servers
+                    .get(&key)
+                    .with_context(|| format!("{} lacks {}", node.name(), key.address))?;
+                let ports: std::collections::BTreeSet<_> =
+                    held.keys().map(|at| at.port()).collect();
+                if ports != wanted || held.len() != all(NEW).len() {
+                    bail!("{} has {held:?}", node.name());
+                }
+            }
+        }
+        Ok(())
+    }
+}
