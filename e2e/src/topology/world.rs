@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    fn in_pod_range(self, family: Family, host: u8) -> IpAddr {
+    pub(crate) fn in_pod_range(self, family: Family, host: u8) -> IpAddr {
         match family {
             Family::IPv4 => Ipv4Addr::new(10, 244, self.number(), host).into(),
             Family::IPv6 => {

@@ -1,6 +1,6 @@
 //! What a cluster does on a working day, all at once: a rolling update of twenty endpoints, readiness
 //! that flaps, hints that switch zones, the last endpoint that leaves a node, agents that are killed;
-//! while 200 new connections a second are made and others stay open.
+//! while new connections are made all the time and others stay open.
 //!
 //! Endpoints close gracefully: they go on answering for a while after the slices said that they end, as
 //! pods with a `preStop` pause do. No client tries again.
@@ -8,7 +8,7 @@
 mod load;
 mod slices;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,8 @@ use super::{Checks, Scenario, Stage};
 use crate::chance::Chance;
 use crate::cluster::Cluster;
 use crate::files::{CLUSTER, ROLLOUT};
-use crate::topology::world::{Node, Pod, Resident};
+use crate::program::Program;
+use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::topology::{Network, Topology};
 use crate::traffic::Protocol;
 use crate::traffic::line;
@@ -47,14 +48,14 @@ const STEADY: u16 = 8080;
 const LEAVING: u16 = 8300;
 
 /// From one change to the next.
-const STEP: Duration = Duration::from_millis(800);
+const STEP: Duration = Duration::from_millis(1500);
 const STEPS: u32 = 24;
 /// How long an endpoint goes on answering after the slices said that it ends.
-const GRACE: Duration = Duration::from_secs(4);
+const GRACE: Duration = Duration::from_secs(10);
 /// How long the load lasts: longer than all changes and their grace.
-const LASTS: Duration = Duration::from_secs(28);
+const LASTS: Duration = Duration::from_secs(50);
 /// When outsiders are moved to the other node, and when the last endpoint of the first is gone.
-const LAST_MOVES: Duration = Duration::from_secs(12);
+const LAST_MOVES: Duration = Duration::from_secs(20);
 /// Connections that stay, to what lives and to what is replaced.
 const STAY: usize = 50;
 const END: usize = 10;
@@ -128,6 +129,15 @@ fn all(ports: std::ops::Range<u16>) -> Vec<Endpoint> {
 impl Scene<'_> {
     fn serve(&mut self, endpoint: Endpoint) -> Result<()> {
         let namespace = self.topology.of(Resident::Pod(endpoint.pod))?;
+        let node = self.topology.node(endpoint.pod.node)?;
+        for family in Family::ALL {
+            let address = format!("{}/{}", endpoint.address(family), family.host_bits());
+            let add = ["address", "add", &address, "dev", "eth0"];
+            namespace.inside(|| Program::Ip.run(&add))?;
+            let cable = endpoint.pod.cable();
+            let route = ["route", "add", &address, "dev", &cable];
+            node.inside(|| Program::Ip.run(&route))?;
+        }
         let ports = [(Protocol::Tcp, endpoint.port)];
         let server = Server::start(namespace, &endpoint.name(), &ports)?;
         self.servers.insert(endpoint, (server, None));
@@ -191,7 +201,7 @@ impl Scene<'_> {
         loads.finish(self, checks)?;
         checks.check(
             "all of this happens, and connections to what is replaced go on at first (S-114)",
-            changed,
+            changed.map_err(|error| self.cluster.with_logs(&error)),
         );
         let lives = stay.iter_mut().try_for_each(Call::lives);
         checks.check(
@@ -234,15 +244,17 @@ impl Scene<'_> {
             self.leave(step, now)?;
             let hints = [Hints::None, Hints::Own, Hints::Swapped][number / 4 % 3];
             self.publish(hints)?;
-            if step % 6 == 3 {
+            if step % 8 == 3 {
                 let node = if chance.number().is_multiple_of(2) {
                     Node::A
                 } else {
                     Node::B
                 };
                 crate::waits::sleep_until(moment + chance.between(Duration::ZERO, STEP))?;
+                let batches = self.cluster.applied(node)?.len();
                 self.cluster.kill_agent(node)?;
                 self.cluster.start_agent(node)?;
+                self.cluster.wait_applied(node, batches)?;
             }
             stay.iter_mut().try_for_each(Call::lives)?;
             let healthy = |call: &&mut Call| {
@@ -319,10 +331,10 @@ impl Scene<'_> {
 
     /// Waits until both kernels have the endpoints that came, and none that went.
     fn settled(&self) -> Result<()> {
-        let wanted: std::collections::BTreeSet<_> = all(NEW).iter().map(|of| of.port).collect();
+        let wanted: BTreeSet<_> = all(NEW).iter().map(|of| of.port).collect();
         for node in Node::ALL {
             let namespace = self.topology.node(node)?;
-            for family in crate::topology::world::Family::ALL {
+            for family in Family::ALL {
                 let key = witness::VirtualServer {
                     protocol: "TCP".to_owned(),
                     address: Target::Roll.at(family, 80),
@@ -331,8 +343,7 @@ impl Scene<'_> {
                 let held = servers
                     .get(&key)
                     .with_context(|| format!("{} lacks {}", node.name(), key.address))?;
-                let ports: std::collections::BTreeSet<_> =
-                    held.keys().map(|at| at.port()).collect();
+                let ports: BTreeSet<_> = held.keys().map(|at| at.port()).collect();
                 if ports != wanted || held.len() != all(NEW).len() {
                     bail!("{} has {held:?}", node.name());
                 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use std::net::IpAddr;
+
 use crate::topology::world::{Family, Node, Pod};
 
-/// Where an endpoint listens: of one pod several may, on different ports.
+/// An endpoint, with an address and a port of its own: the lab's pods stand for several, as they have
+/// several addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
     /// For new connections; lines have the one a thousand below.
@@ -14,6 +17,17 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
+    /// Its address in its node's range: the pod's own for the port that all pods serve.
+    pub(super) fn address(self, family: Family) -> IpAddr {
+        // 8080 is everybody's; 8101 is .21 on the first pod of a node and .71 on the second.
+        let Some(tens) = (self.port / 100).checked_sub(81) else {
+            return self.pod.address(family);
+        };
+        let host = u8::try_from(20 + tens * 10 + self.port % 100).unwrap_or(u8::MAX);
+        let host = host.saturating_add(50 * (self.pod.number - 1));
+        self.pod.node.in_pod_range(family, host)
+    }
+
     /// Where it keeps connections open.
     pub(super) fn lines(self) -> u16 {
         self.port - 1000
@@ -79,7 +93,7 @@ pub(super) fn slices(service: &str, endpoints: &BTreeMap<Endpoint, State>, hints
                 let _infallible = writeln!(
                     text,
                     "- {{addresses: [\"{}\"], nodeName: {}, conditions: {{ready: {ready}, serving: {serving}, terminating: {terminating}}}{}}}",
-                    pod.address(family),
+                    endpoint.address(family),
                     pod.node.name(),
                     hints.text(pod.node)
                 );
