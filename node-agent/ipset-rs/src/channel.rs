@@ -1,27 +1,17 @@
-//! A netlink socket that sends datagrams and hands out what comes back; knows nothing of sets.
+//! Sends datagrams and hands out what comes back; knows nothing of sets.
+//!
+//! Invariant: nothing that was asked of a socket before it failed is answered on the one that takes
+//! its place. A list that was not read to its end goes on for ever: the kernel begins no other on the
+//! same socket (`EBUSY`) before it was.
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
-
-use netlink_sys::{Socket, SocketAddr};
-use rustix::net::sockopt::{self, Timeout};
 
 use crate::error::Error;
-
-/// The kernel answers within the send call, so an answer that is not there has been lost; the
-/// limit only turns a bug into an error.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+use crate::transport::{ANSWER_LIMIT, NetlinkTransport, Transport};
 
 /// Larger than any datagram the kernel makes for a dump (32 KiB).
 const RECEIVE_BYTES: usize = 128 * 1024;
-
-/// Space for the answers of one send. The kernel cuts it to `net.core.rmem_max` if the process
-/// may not go beyond.
-const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
-
-const MSG_TRUNC: i32 = 0x20;
-const MSG_DONTWAIT: i32 = 0x40;
 
 /// What went over a socket since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,9 +55,14 @@ pub struct Outgoing<'a> {
 /// Who looks at everything that is sent.
 type Tap = Box<dyn FnMut(&Outgoing<'_>) + Send>;
 
-/// A connected, blocking netlink socket with a time limit for answers.
+/// Opens a transport, also in the place of one that failed.
+type Opener = Box<dyn FnMut() -> Result<Box<dyn Transport>, Error> + Send>;
+
+/// Datagrams to the kernel and back, over one transport after the other.
 pub(crate) struct Channel {
-    socket: Socket,
+    opener: Opener,
+    /// `None` after a failure, until something is sent again.
+    transport: Option<Box<dyn Transport>>,
     buffer: Vec<u8>,
     sequence: u32,
     counters: Counters,
@@ -86,31 +81,32 @@ pub(crate) enum Received<'a> {
 impl Channel {
     /// Opens a socket in the network namespace of the calling thread.
     pub(crate) fn open(protocol: isize) -> Result<Self, Error> {
-        let mut socket = Socket::new(protocol).map_err(|e| failed("open it", e))?;
-        socket.bind_auto().map_err(|e| failed("bind it", e))?;
-        // Connected to the kernel: messages of other processes are not received at all.
-        socket
-            .connect(&SocketAddr::new(0, 0))
-            .map_err(|e| failed("connect it", e))?;
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_LIMIT))
-            .map_err(|e| failed("set its time limit", e.into()))?;
-        // Both may be refused or cut down; a full buffer is handled when it happens.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER_BYTES).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_BYTES)
-                .map_err(|e| failed("set its buffer size", e.into()))?;
-        }
-        // Errors come back without a copy of the request.
-        socket
-            .set_cap_ack(true)
-            .map_err(|e| failed("shorten its errors", e))?;
-        let buffer = Vec::with_capacity(RECEIVE_BYTES);
+        Self::over(Box::new(move || {
+            let transport = NetlinkTransport::open(protocol)?;
+            Ok(Box::new(transport))
+        }))
+    }
+
+    /// Opens the first of the transports that `opener` makes.
+    pub(crate) fn over(mut opener: Opener) -> Result<Self, Error> {
+        let transport = opener()?;
         Ok(Self {
-            socket,
-            buffer,
+            opener,
+            transport: Some(transport),
+            buffer: Vec::with_capacity(RECEIVE_BYTES),
             sequence: 0,
             counters: Counters::default(),
             tap: None,
         })
+    }
+
+    /// Passes a result on. After an error that leaves open what else the socket will say, there is
+    /// another socket for what is sent next.
+    pub(crate) fn settle<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.as_ref().is_err_and(Error::is_of_socket) {
+            self.transport = None;
+        }
+        result
     }
 
     pub(crate) fn next_sequence(&mut self) -> u32 {
@@ -131,8 +127,12 @@ impl Channel {
         if let Some(tap) = &mut self.tap {
             tap(outgoing);
         }
+        let transport = match &mut self.transport {
+            Some(transport) => transport,
+            none => none.insert((self.opener)()?),
+        };
         loop {
-            match self.socket.send(outgoing.bytes, 0) {
+            match transport.send(outgoing.bytes) {
                 Ok(sent) if sent == outgoing.bytes.len() => break,
                 Ok(_) => return Err(failed("send", io::ErrorKind::WriteZero.into())),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -145,14 +145,12 @@ impl Channel {
 
     /// Waits for one datagram, or only looks whether one is there.
     pub(crate) fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
-        let flags = if wait {
-            MSG_TRUNC
-        } else {
-            MSG_TRUNC | MSG_DONTWAIT
+        let Some(transport) = &mut self.transport else {
+            return Err(failed("receive", io::ErrorKind::NotConnected.into()));
         };
         loop {
             self.buffer.clear();
-            match self.socket.recv(&mut self.buffer, flags) {
+            match transport.receive(&mut self.buffer, wait) {
                 Ok(length) if length > self.buffer.len() => {
                     return Err(failed("receive", io::ErrorKind::FileTooLarge.into()));
                 }
@@ -174,7 +172,7 @@ impl Channel {
 
 const ENOBUFS: i32 = 105;
 
-fn failed(action: &'static str, error: io::Error) -> Error {
+pub(crate) fn failed(action: &'static str, error: io::Error) -> Error {
     Error::Io {
         action,
         source: Arc::new(error),

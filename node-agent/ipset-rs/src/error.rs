@@ -60,7 +60,7 @@ pub enum Error {
         /// What is too long.
         source: EncodeError,
     },
-    /// A system call on the socket failed; open a new socket.
+    /// A system call on the socket failed. The next call opens another one.
     #[error("ipset socket: cannot {action}: {source}")]
     Io {
         /// Which step failed.
@@ -68,15 +68,21 @@ pub enum Error {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// The kernel did not answer in time; open a new socket.
+    /// The kernel did not answer in time. The next call opens another socket.
     #[error("ipset socket: no answer from the kernel within {0:?}")]
     Silent(Duration),
     /// Answers were lost because the receive buffer was full: whether the request was applied is
     /// not known until the set is read again.
-    #[error("ipset socket: the answer was lost (receive buffer full): read the set again")]
+    #[error(
+        "ipset socket: the kernel's answer was lost (receive buffer full), so whether it was done is \
+         not known until the set is read again"
+    )]
     AnswerLost,
     /// The kernel changed its sets during each of several attempts to list them.
-    #[error("ipset: {request}: the list changed while it was read, {attempts} times in a row")]
+    #[error(
+        "ipset: {request}: the list changed while it was read, {attempts} times in a row: which \
+         other program changes sets all the time?"
+    )]
     Interrupted {
         /// What was asked.
         request: Box<Request>,
@@ -97,6 +103,25 @@ impl Error {
             Self::Io { source, .. } => source.raw_os_error(),
             _ => None,
         }
+    }
+
+    /// What went wrong and what to check, for whoever says himself what was asked.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Kernel { errno, .. } => describe(*errno),
+            other => other.to_string(),
+        }
+    }
+
+    /// The socket failed, or what it said is not to be relied on: what was asked may have been done
+    /// or not.
+    #[must_use]
+    pub fn is_of_socket(&self) -> bool {
+        matches!(
+            self,
+            Self::Io { .. } | Self::Silent(_) | Self::AnswerLost | Self::Decode(_)
+        )
     }
 
     /// A set of this name is there already.

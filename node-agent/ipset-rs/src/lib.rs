@@ -40,11 +40,20 @@ mod channel;
 #[cfg(feature = "socket")]
 mod error;
 #[cfg(feature = "socket")]
+mod exchange;
+#[cfg(feature = "socket")]
 mod fill;
 #[cfg(feature = "socket")]
 mod socket;
 #[cfg(feature = "socket")]
 mod tap;
+#[cfg(feature = "socket")]
+mod transport;
+
+#[cfg(all(test, feature = "socket"))]
+mod fake;
+#[cfg(all(test, feature = "socket"))]
+mod faults;
 
 pub use attribute::EncodeError;
 pub use entry::Entry;

@@ -1,8 +1,4 @@
 //! The blocking socket: create, destroy, swap, list, and batches of entries.
-//!
-//! Invariant: the last message of a send is acknowledged, the fence. The kernel handles messages in
-//! order and answers within the send call, so once the fence is answered every message before it
-//! without an error has succeeded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +10,9 @@ use crate::PROTOCOL_VERSION;
 use crate::channel::{Channel, Outgoing, Received};
 use crate::entry::Entry;
 use crate::error::Error;
-use crate::fill::{Direction, Failure, Fill};
+use crate::fill::{Direction, Fill};
 use crate::kind::{Family, SetName, SetType};
-use crate::message::{Envelope, error_code, failed_line, messages};
+use crate::message::{Envelope, error_code, messages};
 use crate::reply::{Header, Reply, SetPart};
 use crate::request::{CreateOptions, Detail, Request, Revisions};
 
@@ -43,7 +39,9 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in the network namespace of the calling thread and agrees on a version.
+    /// Opens a socket in the network namespace of the calling thread and agrees on a version. Should
+    /// it fail one day ([`Error::is_of_socket`]), the next call opens another, in the namespace of
+    /// the thread that calls then.
     ///
     /// # Errors
     /// [`Error::NoIpset`] if the kernel has no IP sets; [`Error::Kernel`] with `is_not_permitted`
@@ -53,6 +51,10 @@ impl Socket {
             Some(EPROTONOSUPPORT) => Error::NoIpset,
             _ => error,
         })?;
+        Self::over(channel)
+    }
+
+    pub(crate) fn over(channel: Channel) -> Result<Self, Error> {
         let mut socket = Self {
             channel,
             protocol: PROTOCOL_VERSION,
@@ -229,80 +231,15 @@ impl Socket {
             if requests.is_empty() {
                 return fill.finish();
             }
-            match self.exchange(&requests) {
+            let exchanged = self.exchange(&requests);
+            match self.channel.settle(exchanged) {
                 Ok(answers) => fill.answered(&answers),
                 Err(error) => fill.give_up(&error),
             }
         }
     }
 
-    /// Sends requests at once, the last one acknowledged, and returns what the kernel said to each.
-    fn exchange(
-        &mut self,
-        requests: &[Request],
-    ) -> Result<Vec<Result<Option<Failure>, Error>>, Error> {
-        let mut bytes = Vec::new();
-        let mut sequences = Vec::with_capacity(requests.len());
-        let last = requests.len().saturating_sub(1);
-        for (index, request) in requests.iter().enumerate() {
-            let envelope = self.envelope(index == last);
-            sequences.push(envelope.sequence);
-            request
-                .encode(envelope, &mut bytes)
-                .map_err(|source| Error::Encode {
-                    request: Box::new(request.clone()),
-                    source,
-                })?;
-        }
-        self.channel.send(&Outgoing {
-            bytes: &bytes,
-            messages: requests.len(),
-            writes: true,
-        })?;
-        let fence = sequences.last().copied().unwrap_or_default();
-        let (failures, lost) = self.collect_failures(fence)?;
-        Ok(sequences
-            .iter()
-            .map(|sequence| match failures.get(sequence) {
-                Some(failure) if failure.errno == 0 => Ok(None),
-                Some(failure) => Ok(Some(*failure)),
-                None if lost => Err(Error::AnswerLost),
-                None => Ok(None),
-            })
-            .collect())
-    }
-
-    /// Reads answers until the fence is answered; true if some were lost.
-    fn collect_failures(&mut self, fence: u32) -> Result<(HashMap<u32, Failure>, bool), Error> {
-        let mut failures = HashMap::new();
-        let mut lost = false;
-        loop {
-            let datagram = match self.channel.receive(!lost)? {
-                Received::Datagram(datagram) => datagram,
-                Received::Overrun => {
-                    // What is still queued can be read; the rest is gone, the fence perhaps, too.
-                    lost = true;
-                    continue;
-                }
-                Received::Nothing => return Ok((failures, lost)),
-            };
-            for message in messages(datagram) {
-                let message = message.map_err(unreadable)?;
-                if let Some(errno) = error_code(&message) {
-                    let failure = Failure {
-                        errno,
-                        line: failed_line(&message),
-                    };
-                    failures.insert(message.header.sequence_number, failure);
-                }
-            }
-            if failures.contains_key(&fence) {
-                return Ok((failures, lost));
-            }
-        }
-    }
-
-    fn envelope(&mut self, acknowledge: bool) -> Envelope {
+    pub(crate) fn envelope(&mut self, acknowledge: bool) -> Envelope {
         let sequence = self.channel.next_sequence();
         Envelope {
             sequence,
@@ -325,17 +262,25 @@ impl Socket {
             .collect())
     }
 
-    /// Asks and collects the answers; repeats when a list changed meanwhile.
+    /// Asks and collects the answers; repeats when a list changed meanwhile or a part of it was lost.
     fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Error> {
-        for _ in 0..DUMP_ATTEMPTS {
-            if let Some(replies) = self.ask_once(request)? {
-                return Ok(replies);
+        let mut attempts = 0_u32;
+        loop {
+            let asked = self.ask_once(request);
+            let error = match self.channel.settle(asked) {
+                Ok(Some(replies)) => return Ok(replies),
+                Ok(None) => Error::Interrupted {
+                    request: Box::new(request.clone()),
+                    attempts: DUMP_ATTEMPTS,
+                },
+                Err(error @ Error::AnswerLost) if !request.is_write() => error,
+                Err(error) => return Err(error),
+            };
+            attempts = attempts.saturating_add(1);
+            if attempts >= DUMP_ATTEMPTS {
+                return Err(error);
             }
         }
-        Err(Error::Interrupted {
-            request: Box::new(request.clone()),
-            attempts: DUMP_ATTEMPTS,
-        })
     }
 
     /// `None` if the list changed while it was read.
@@ -391,6 +336,6 @@ impl std::fmt::Debug for Socket {
     }
 }
 
-fn unreadable(error: DecodeError) -> Error {
+pub(crate) fn unreadable(error: DecodeError) -> Error {
     Error::Decode(Arc::new(error))
 }

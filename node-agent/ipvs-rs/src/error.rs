@@ -13,6 +13,7 @@ const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const ESRCH: i32 = 3;
 const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
 
 /// Why something failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -46,7 +47,7 @@ pub enum Error {
         /// What was asked.
         request: Box<Request>,
     },
-    /// A system call on the socket failed; open a new socket.
+    /// A system call on the socket failed. The next call opens another one.
     #[error("IPVS socket: cannot {action}: {source}")]
     Io {
         /// Which step failed.
@@ -54,15 +55,21 @@ pub enum Error {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// The kernel did not answer in time; open a new socket.
+    /// The kernel did not answer in time. The next call opens another socket.
     #[error("IPVS socket: no answer from the kernel within {0:?}")]
     Silent(Duration),
     /// Answers were lost because the receive buffer was full: whether the request was applied is
     /// not known until the state is read again.
-    #[error("IPVS socket: the answer was lost (receive buffer full); send fewer requests at once")]
+    #[error(
+        "IPVS socket: the kernel's answer was lost (receive buffer full), so whether it was done is \
+         not known until it is read again"
+    )]
     AnswerLost,
     /// The kernel changed its tables during each of several attempts to list them.
-    #[error("{request}: the list changed while it was read, {attempts} times in a row")]
+    #[error(
+        "{request}: the list changed while it was read, {attempts} times in a row: which other \
+         program changes virtual servers all the time?"
+    )]
     Interrupted {
         /// What was asked.
         request: Box<Request>,
@@ -83,6 +90,25 @@ impl Error {
             Self::Io { source, .. } => source.raw_os_error(),
             _ => None,
         }
+    }
+
+    /// What went wrong and what to check, for whoever says himself what was asked.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Kernel { errno, request } => describe(*errno, request),
+            other => other.to_string(),
+        }
+    }
+
+    /// The socket failed, or what it said is not to be relied on: what was asked may have been done
+    /// or not.
+    #[must_use]
+    pub fn is_of_socket(&self) -> bool {
+        matches!(
+            self,
+            Self::Io { .. } | Self::Silent(_) | Self::AnswerLost | Self::Decode(_)
+        )
     }
 
     /// The virtual server or real server to be added is there already.
@@ -149,6 +175,10 @@ fn describe(errno: i32, request: &Request) -> String {
         (ESRCH, _) => "there is no such virtual server",
         (EEXIST, Request::NewService(_)) => "there is such a virtual server already",
         (EEXIST, _) => "the virtual server has this real server already",
+        (EINVAL, Request::NewDestination(..) | Request::SetDestination(..)) => {
+            "the kernel takes only addresses that lead to one host (see `ip route get`), no broadcast, \
+             multicast or link-local ones: check the endpoint"
+        }
         _ => return text.to_string(),
     };
     format!("{hint}: {text}")

@@ -50,11 +50,20 @@ mod channel;
 #[cfg(feature = "socket")]
 mod error;
 #[cfg(feature = "socket")]
+mod family;
+#[cfg(feature = "socket")]
 mod scheduler;
 #[cfg(feature = "socket")]
 mod socket;
 #[cfg(feature = "socket")]
 mod tap;
+#[cfg(feature = "socket")]
+mod transport;
+
+#[cfg(all(test, feature = "socket"))]
+mod fake;
+#[cfg(all(test, feature = "socket"))]
+mod faults;
 
 pub use attribute::EncodeError;
 pub use destination::{Destination, DestinationKey, Forwarding, Tunnel};

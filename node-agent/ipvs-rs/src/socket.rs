@@ -1,4 +1,4 @@
-//! The blocking socket: look-up of the family, dumps, and batches of writes.
+//! The blocking socket: dumps and batches of writes.
 //!
 //! Invariant: a batch ends with one acknowledged message, the fence. The kernel handles messages
 //! in order and answers within the send call, so once the fence is answered every request before
@@ -7,15 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR, NlasIterator, parse_u16};
-use netlink_packet_generic::constants::{
-    CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME, CTRL_CMD_GETFAMILY, CTRL_CMD_NEWFAMILY,
-    GENL_ID_CTRL,
-};
+use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
-use crate::FAMILY_NAME;
-use crate::attribute;
 use crate::batch::{Batch, Slot};
 use crate::channel::{Channel, Outgoing, Received};
 use crate::destination::Destination;
@@ -23,7 +17,7 @@ use crate::error::Error;
 use crate::key::ServiceKey;
 use crate::message::{Envelope, RawMessage, error_code, messages};
 use crate::reply::{Info, Reply};
-use crate::request::{Request, put_generic_header, split_generic_header};
+use crate::request::Request;
 use crate::service::Service;
 
 /// A good number of requests for one send: more gain little.
@@ -33,7 +27,7 @@ pub const DEFAULT_PER_SEND: usize = 64;
 pub const MAX_PER_SEND: usize = 256;
 
 const DUMP_ATTEMPTS: u32 = 5;
-const ENOENT: i32 = 2;
+pub(crate) const ENOENT: i32 = 2;
 
 /// A blocking socket to the IPVS of one network namespace.
 pub struct Socket {
@@ -42,14 +36,20 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in the network namespace of the calling thread and looks up the family.
+    /// Opens a socket in the network namespace of the calling thread and looks up the family. Should
+    /// it fail one day ([`Error::is_of_socket`]), the next call opens another, in the namespace of
+    /// the thread that calls then.
     ///
     /// # Errors
     /// [`Error::NoIpvs`] if the kernel has no IPVS and cannot load it; [`Error::Kernel`] with
     /// `is_not_permitted` without `CAP_NET_ADMIN`; [`Error::Io`] if there is no socket to be had.
     pub fn open() -> Result<Self, Error> {
+        Self::over(Channel::open(NETLINK_GENERIC)?)
+    }
+
+    pub(crate) fn over(channel: Channel) -> Result<Self, Error> {
         let mut socket = Self {
-            channel: Channel::open(NETLINK_GENERIC)?,
+            channel,
             family_id: 0,
         };
         socket.family_id = socket.look_up_family()?;
@@ -172,7 +172,10 @@ impl Socket {
         let mut results: Vec<Result<(), Error>> = Vec::with_capacity(batch.taken);
         let mut errors = HashMap::new();
         let failure = match batch.fence {
-            Some(fence) => self.exchange(batch, fence, &mut errors).err(),
+            Some(fence) => {
+                let exchanged = self.exchange(batch, fence, &mut errors);
+                self.channel.settle(exchanged).err()
+            }
             None => None,
         };
         for (request, slot) in requests.iter().zip(&batch.slots) {
@@ -226,25 +229,32 @@ impl Socket {
         }
     }
 
-    /// Asks and collects the answers; repeats when a list changed meanwhile or the family moved.
+    /// Asks and collects the answers; repeats when a list changed meanwhile, a part of it was lost,
+    /// or the family moved.
     fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Error> {
         let mut looked_up = false;
         let mut attempts = 0_u32;
-        while attempts < DUMP_ATTEMPTS {
-            match self.ask_once(request) {
+        loop {
+            let asked = self.ask_once(request);
+            let error = match self.channel.settle(asked) {
                 Ok(Some(replies)) => return Ok(replies),
-                Ok(None) => attempts = attempts.saturating_add(1),
+                Ok(None) => Error::Interrupted {
+                    request: Box::new(request.clone()),
+                    attempts: DUMP_ATTEMPTS,
+                },
+                Err(error @ Error::AnswerLost) => error,
                 Err(error) if error.errno() == Some(ENOENT) && !looked_up => {
                     looked_up = true;
                     self.family_id = self.look_up_family()?;
+                    continue;
                 }
                 Err(error) => return Err(error),
+            };
+            attempts = attempts.saturating_add(1);
+            if attempts >= DUMP_ATTEMPTS {
+                return Err(error);
             }
         }
-        Err(Error::Interrupted {
-            request: Box::new(request.clone()),
-            attempts,
-        })
     }
 
     /// `None` if the list changed while it was read.
@@ -285,47 +295,6 @@ impl Socket {
             }),
         }
     }
-
-    /// Asks generic netlink for the number of the family; the kernel tries to load the module.
-    fn look_up_family(&mut self) -> Result<u16, Error> {
-        let sequence = self.channel.next_sequence();
-        let envelope = Envelope {
-            family_id: GENL_ID_CTRL,
-            sequence,
-            acknowledge: true,
-        };
-        let mut bytes = Vec::new();
-        envelope
-            .put(&mut bytes, 0, |payload| {
-                put_generic_header(payload, CTRL_CMD_GETFAMILY);
-                attribute::put_text(payload, CTRL_ATTR_FAMILY_NAME, FAMILY_NAME)
-            })
-            .map_err(|source| Error::Encode {
-                request: Box::new(Request::GetInfo),
-                source,
-            })?;
-        self.channel.send(&Outgoing {
-            bytes: &bytes,
-            messages: 1,
-            writes: false,
-        })?;
-        let mut id = None;
-        let end = collect(&mut self.channel, sequence, |message| {
-            if error_code(message).is_none() {
-                id = parse_family_id(message.payload)?;
-            }
-            Ok(())
-        })?;
-        match (end, id) {
-            (0, Some(id)) => Ok(id),
-            (ENOENT, _) => Err(Error::NoIpvs),
-            (0, None) => Err(unreadable("no family number in the answer".into())),
-            (errno, _) => Err(Error::Kernel {
-                errno,
-                request: Box::new(Request::GetInfo),
-            }),
-        }
-    }
 }
 
 impl std::fmt::Debug for Socket {
@@ -338,7 +307,7 @@ impl std::fmt::Debug for Socket {
 
 /// Hands the messages of `sequence` to `each` up to the acknowledgement or the end of the dump,
 /// whose error number is returned.
-fn collect(
+pub(crate) fn collect(
     channel: &mut Channel,
     sequence: u32,
     mut each: impl FnMut(&RawMessage<'_>) -> Result<(), DecodeError>,
@@ -361,21 +330,7 @@ fn collect(
     }
 }
 
-fn parse_family_id(payload: &[u8]) -> Result<Option<u16>, DecodeError> {
-    let (command, attributes) = split_generic_header(payload)?;
-    if command != CTRL_CMD_NEWFAMILY {
-        return Ok(None);
-    }
-    for item in NlasIterator::new(attributes) {
-        let item = item?;
-        if item.kind() == CTRL_ATTR_FAMILY_ID {
-            return parse_u16(item.value()).map(Some);
-        }
-    }
-    Ok(None)
-}
-
-fn unreadable(error: DecodeError) -> Error {
+pub(crate) fn unreadable(error: DecodeError) -> Error {
     Error::Decode(Arc::new(error))
 }
 

@@ -19,9 +19,9 @@ const HEADER_LENGTH: usize = 16;
 /// `sizeof(struct nfgenmsg)`.
 const NFNETLINK_HEADER_LENGTH: usize = 4;
 /// `NFNL_SUBSYS_CTNETLINK`: upper byte of the message type.
-const SUBSYSTEM: u8 = 1;
+pub(super) const SUBSYSTEM: u8 = 1;
 
-const MSG_NEW: u8 = 0;
+pub(super) const MSG_NEW: u8 = 0;
 const MSG_GET: u8 = 1;
 const MSG_DELETE: u8 = 2;
 
@@ -30,9 +30,9 @@ const AF_INET6: u8 = 10;
 const IPPROTO_UDP: u8 = 17;
 
 // enum ctattr_type
-const TUPLE_ORIGINAL: u16 = 1;
-const TUPLE_REPLY: u16 = 2;
-const ID: u16 = 12;
+pub(super) const TUPLE_ORIGINAL: u16 = 1;
+pub(super) const TUPLE_REPLY: u16 = 2;
+pub(super) const ID: u16 = 12;
 const ZONE: u16 = 18;
 const FILTER: u16 = 25;
 // enum ctattr_tuple
@@ -113,7 +113,12 @@ fn put_flow(buffer: &mut Vec<u8>, flow: &Flow) {
     }
 }
 
-fn put_tuple(buffer: &mut Vec<u8>, kind: u16, source: SocketAddr, destination: SocketAddr) {
+pub(super) fn put_tuple(
+    buffer: &mut Vec<u8>,
+    kind: u16,
+    source: SocketAddr,
+    destination: SocketAddr,
+) {
     put_nested(buffer, kind, |tuple| {
         put_nested(tuple, TUPLE_ADDRESSES, |addresses| {
             put_address(addresses, IPV4_SOURCE, IPV6_SOURCE, source.ip());
@@ -144,7 +149,7 @@ fn put_address(buffer: &mut Vec<u8>, kind_v4: u16, kind_v6: u16, address: IpAddr
 }
 
 /// Appends one attribute and its padding. All of ours are a few bytes long.
-fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(super) fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
     buffer.extend_from_slice(&attribute_length(value.len()).to_ne_bytes());
     buffer.extend_from_slice(&kind.to_ne_bytes());
     buffer.extend_from_slice(value);

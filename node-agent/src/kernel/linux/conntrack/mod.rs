@@ -1,12 +1,18 @@
 //! Connection tracking through netlink: the stale ones among its UDP flows, and their deletion.
 
 mod codec;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod faults;
 mod socket;
+mod transport;
 
 use portolan_plan::Family;
 use portolan_reconcile::Flow;
 
 use self::socket::{Error, Socket};
+use self::transport::{NetlinkTransport, Transport};
 use crate::kernel::{KernelError, StaleFlows};
 
 /// How often a list that changes while it is read is read again (S-130).
@@ -14,8 +20,12 @@ const ATTEMPTS: usize = 4;
 /// Stale flows held at once; a table may have millions, and an agent has few megabytes.
 const AT_ONCE: usize = 32_768;
 
+/// Opens a transport, also in the place of one that failed.
+type Opener = Box<dyn FnMut() -> Result<Box<dyn Transport>, Error> + Send>;
+
 /// The flows of the kernel.
 pub struct Conntrack {
+    opener: Opener,
     // Gone after a failure, so that no late answer is taken for one to the next request.
     socket: Option<Socket>,
     at_once: usize,
@@ -33,10 +43,16 @@ impl Conntrack {
     /// # Errors
     /// This process may not use it.
     pub fn open() -> Result<Self, KernelError> {
-        let socket =
-            Socket::open().map_err(|e| KernelError::new("open connection tracking", &e))?;
+        Self::over(Box::new(|| Ok(Box::new(NetlinkTransport::open()?))))
+            .map_err(|e| KernelError::new("open connection tracking", &e))
+    }
+
+    /// Opens the first of the transports that `opener` makes.
+    fn over(mut opener: Opener) -> Result<Self, Error> {
+        let socket = Some(Socket::over(opener()?));
         Ok(Self {
-            socket: Some(socket),
+            opener,
+            socket,
             at_once: AT_ONCE,
         })
     }
@@ -74,7 +90,11 @@ impl Conntrack {
                 })
             });
             let failed = |e| KernelError::new(&format!("read {family} flows"), &explain(&e));
-            found.interrupted = interrupted.map_err(failed)?;
+            found.interrupted = match interrupted {
+                // Some of the list was lost on its way: as if it had changed.
+                Err(Error::AnswerLost) => true,
+                other => other.map_err(failed)?,
+            };
             // What one attempt missed, another has seen.
             if !found.interrupted || found.more {
                 break;
@@ -107,7 +127,7 @@ impl Conntrack {
     fn with<T>(&mut self, act: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
         let mut socket = match self.socket.take() {
             Some(socket) => socket,
-            None => Socket::open()?,
+            None => Socket::over((self.opener)()?),
         };
         let done = act(&mut socket)?;
         self.socket = Some(socket);

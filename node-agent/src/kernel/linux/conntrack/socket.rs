@@ -1,28 +1,21 @@
-//! A blocking netlink socket to connection tracking of one network namespace.
+//! Speaks to connection tracking over a transport: a list, and many deletions in one send.
 
 use std::collections::HashMap;
 use std::io;
-use std::time::Duration;
 
 use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
-use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{Socket as NetlinkSocket, SocketAddr};
 use portolan_plan::Family;
 use portolan_reconcile::Flow;
-use rustix::net::sockopt::{self, Timeout};
 use thiserror::Error;
 
 use super::codec::{Request, messages};
+use super::transport::{ANSWER_LIMIT, Transport};
 
-/// The kernel answers within the send call, so an answer that is not there has been lost.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Larger than any datagram the kernel makes for a dump (32 KiB).
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// Deletions in one send; all their answers fit into a receive buffer of any size that kernels allow.
 const PER_SEND: usize = 64;
 
-const MSG_TRUNC: i32 = 0x20;
-const MSG_DONTWAIT: i32 = 0x40;
 const ENOENT: i32 = 2;
 const ENOBUFS: i32 = 105;
 
@@ -50,7 +43,7 @@ pub(super) enum Error {
 }
 
 pub(super) struct Socket {
-    socket: NetlinkSocket,
+    transport: Box<dyn Transport>,
     buffer: Vec<u8>,
     sequence: u32,
 }
@@ -63,25 +56,12 @@ enum Received<'a> {
 }
 
 impl Socket {
-    /// Opens one in the network namespace of the calling thread.
-    pub(super) fn open() -> Result<Self, Error> {
-        let mut socket = NetlinkSocket::new(NETLINK_NETFILTER).map_err(|e| failed("open it", e))?;
-        socket.bind_auto().map_err(|e| failed("bind it", e))?;
-        // Connected to the kernel: messages of other processes are not received at all.
-        socket
-            .connect(&SocketAddr::new(0, 0))
-            .map_err(|e| failed("connect it", e))?;
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_LIMIT))
-            .map_err(|e| failed("set its time limit", e.into()))?;
-        // Errors come back without a copy of the request.
-        socket
-            .set_cap_ack(true)
-            .map_err(|e| failed("shorten its errors", e))?;
-        Ok(Self {
-            socket,
+    pub(super) fn over(transport: Box<dyn Transport>) -> Self {
+        Self {
+            transport,
             buffer: Vec::with_capacity(RECEIVE_BYTES),
             sequence: 0,
-        })
+        }
     }
 
     /// Hands every UDP flow of a family to `each`; true if the list changed while it was read, so
@@ -179,7 +159,7 @@ impl Socket {
 
     fn send(&mut self, datagram: &[u8]) -> Result<(), Error> {
         loop {
-            match self.socket.send(datagram, 0) {
+            match self.transport.send(datagram) {
                 Ok(sent) if sent == datagram.len() => return Ok(()),
                 Ok(_) => return Err(failed("send", io::ErrorKind::WriteZero.into())),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -190,14 +170,9 @@ impl Socket {
 
     /// Waits for one datagram, or only looks whether one is there.
     fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
-        let flags = if wait {
-            MSG_TRUNC
-        } else {
-            MSG_TRUNC | MSG_DONTWAIT
-        };
         loop {
             self.buffer.clear();
-            match self.socket.recv(&mut self.buffer, flags) {
+            match self.transport.receive(&mut self.buffer, wait) {
                 Ok(length) if length > self.buffer.len() => {
                     return Err(failed("receive", io::ErrorKind::FileTooLarge.into()));
                 }
@@ -214,6 +189,6 @@ impl Socket {
     }
 }
 
-fn failed(action: &'static str, source: io::Error) -> Error {
+pub(super) fn failed(action: &'static str, source: io::Error) -> Error {
     Error::Io { action, source }
 }

@@ -1,0 +1,220 @@
+//! What the socket makes of a kernel and of system calls that fail: every request gets the result it
+//! had, what could not be known is called unknown, and the next call works.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test"
+)]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use proptest::prelude::*;
+
+use crate::fake::{EINVAL, ENOBUFS, FakeKernel, Fault};
+use crate::{Destination, Error, Protocol, Request, Service, ServiceKey, Socket};
+
+type Wanted = BTreeMap<ServiceKey, Vec<Destination>>;
+
+fn key(number: u8) -> ServiceKey {
+    ServiceKey::address(Protocol::Tcp, Ipv4Addr::new(10, 96, 0, number).into(), 80)
+}
+
+fn backend(number: u8) -> Destination {
+    let address = IpAddr::from([10, 244, 0, number]);
+    Destination::masquerade(address, 8080, 1)
+}
+
+/// One virtual server with so many real servers: the whole batch.
+fn batch(backends: u8) -> Vec<Request> {
+    let first = Request::NewService(Service::new(key(1), "rr"));
+    let rest = (1..=backends).map(|number| Request::NewDestination(key(1), backend(number)));
+    std::iter::once(first).chain(rest).collect()
+}
+
+fn fail(kernel: &FakeKernel, faults: &[Fault]) {
+    kernel.lock().faults = faults.iter().copied().collect();
+}
+
+fn held(kernel: &FakeKernel) -> usize {
+    let state = kernel.lock();
+    state.servers.values().map(|(_, held)| held.len()).sum()
+}
+
+/// What the kernel has, as the socket reads it.
+fn read(socket: &mut Socket) -> Result<Wanted, Error> {
+    let services = socket.services()?;
+    let mut found = Wanted::new();
+    for service in services {
+        found.insert(service.key, socket.destinations(&service.key)?);
+    }
+    Ok(found)
+}
+
+#[test]
+fn signals_interrupt_no_request_and_no_list() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    fail(&kernel, &[Fault::Interrupted(3); 4]);
+    let results = socket.execute(&batch(63), 64);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(kernel.lock().writes, 64, "each was sent once");
+    assert_eq!(read(&mut socket).unwrap()[&key(1)].len(), 63);
+    assert_eq!(kernel.lock().opened, 1);
+}
+
+/// S-169.
+#[test]
+fn one_refused_request_of_sixty_four_fails_alone_and_says_what_to_check() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    kernel.lock().refused.push(backend(31).key());
+    let results = socket.execute(&batch(63), 64);
+    let failed: Vec<_> = (0..).zip(&results).filter(|(_, r)| r.is_err()).collect();
+    let [(31, Err(error))] = failed[..] else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(error.errno(), Some(EINVAL));
+    let text = error.to_string();
+    let names = "add real server 10.244.0.31:8080 weight 1 to tcp 10.96.0.1:80: ";
+    assert!(text.starts_with(names), "{text}");
+    assert!(text.contains("broadcast"), "{text}");
+    assert!(!error.is_of_socket(), "the socket is in order");
+    assert_eq!((held(&kernel), kernel.lock().opened), (62, 1));
+}
+
+#[test]
+fn a_request_whose_answer_is_lost_is_unknown_and_no_other() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    kernel.lock().refused = vec![backend(3).key(), backend(40).key()];
+    // Both refusals and the answer to the last are three datagrams; the first is kept.
+    fail(&kernel, &[Fault::AnswersLost(1)]);
+    let results = socket.execute(&batch(63), 64);
+    for (index, result) in results.iter().enumerate() {
+        match (index, result) {
+            (3, Err(error)) => assert_eq!(error.errno(), Some(EINVAL)),
+            (_, Err(Error::AnswerLost)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(read(&mut socket).unwrap()[&key(1)].len(), 61);
+}
+
+#[test]
+fn a_send_that_finds_no_memory_fails_alone() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    fail(&kernel, &[Fault::None, Fault::NoMemory]);
+    let results = socket.execute(&batch(29), 10);
+    let failed = results.iter().map(Result::is_err).collect::<Vec<_>>();
+    let expected: Vec<_> = (0..30).map(|index| (10..20).contains(&index)).collect();
+    assert_eq!(failed, expected);
+    assert_eq!(results[10].as_ref().unwrap_err().errno(), Some(ENOBUFS));
+    assert_eq!(held(&kernel), 19);
+}
+
+/// Without another socket the kernel would refuse the next list until the old one was read.
+#[test]
+fn a_list_that_breaks_off_is_read_again_or_fails_and_the_next_one_is_whole() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    assert!(socket.execute(&batch(30), 64).iter().all(Result::is_ok));
+    for lost in 0..3 {
+        fail(&kernel, &[Fault::AnswersLost(lost)]);
+        assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
+        fail(&kernel, &[Fault::Silent(lost)]);
+        let silent = socket.destinations(&key(1)).unwrap_err();
+        assert!(matches!(silent, Error::Silent(_)), "{silent}");
+        assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
+        fail(&kernel, &[Fault::Cut(lost)]);
+        let cut = socket.destinations(&key(1)).unwrap_err();
+        assert!(matches!(cut, Error::Decode(_)), "{cut}");
+        assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
+    }
+}
+
+#[test]
+fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    assert!(socket.execute(&batch(30), 64).iter().all(Result::is_ok));
+    fail(&kernel, &[Fault::ListChanged; 4]);
+    assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
+    fail(&kernel, &[Fault::ListChanged; 5]);
+    let error = socket.destinations(&key(1)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "list real servers of tcp 10.96.0.1:80: the list changed while it was read, 5 times in a \
+         row: which other program changes virtual servers all the time?"
+    );
+    assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
+    assert_eq!(kernel.lock().opened, 1, "the socket is in order");
+}
+
+fn any_fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::None),
+        (1_usize..4).prop_map(Fault::Interrupted),
+        Just(Fault::NoMemory),
+        (0_usize..4).prop_map(Fault::AnswersLost),
+        Just(Fault::ListChanged),
+        (0_usize..4).prop_map(Fault::Silent),
+        (0_usize..4).prop_map(Fault::Cut),
+    ]
+}
+
+fn missing(wanted: &Wanted, found: &Wanted) -> Vec<Request> {
+    let mut requests = Vec::new();
+    for (key, backends) in wanted {
+        if !found.contains_key(key) {
+            requests.push(Request::NewService(Service::new(*key, "rr")));
+        }
+        let there = found.get(key).map_or(&[][..], Vec::as_slice);
+        let absent = backends.iter().filter(|b| !there.contains(b));
+        requests.extend(absent.map(|b| Request::NewDestination(*key, b.clone())));
+    }
+    requests
+}
+
+proptest! {
+    /// Whatever fails, nobody is told that something was done that was not, and reading and writing
+    /// what is missing ends with all that is wanted, soon after the last fault.
+    #[test]
+    fn after_any_faults_reading_and_writing_converge(
+        faults in proptest::collection::vec(any_fault(), 0..12),
+        servers in 1_u8..6,
+        backends in 0_u8..30,
+        per_send in 1_usize..70,
+    ) {
+        let kernel = FakeKernel::default();
+        let mut socket = kernel.socket();
+        let wanted: Wanted = (0..servers)
+            .map(|server| (key(server), (1..=backends).map(backend).collect()))
+            .collect();
+        fail(&kernel, &faults);
+        for _ in 0..=faults.len() {
+            let Ok(found) = read(&mut socket) else { continue };
+            let requests = missing(&wanted, &found);
+            for (request, result) in requests.iter().zip(socket.execute(&requests, per_send)) {
+                if result.is_ok() {
+                    let done = match request {
+                        Request::NewService(service) => kernel.lock().servers.contains_key(&service.key),
+                        Request::NewDestination(key, to) => {
+                            let state = kernel.lock();
+                            state.servers.get(key).is_some_and(|(_, held)| held.contains_key(&to.key()))
+                        }
+                        other => panic!("{other}"),
+                    };
+                    prop_assert!(done, "{request}");
+                }
+            }
+        }
+        fail(&kernel, &[]);
+        let found = read(&mut socket).unwrap();
+        prop_assert_eq!(missing(&wanted, &found), []);
+    }
+}
