@@ -8,6 +8,7 @@ mod drain;
 mod drift;
 mod flows;
 mod look;
+mod outcome;
 mod part;
 mod schedule;
 
@@ -27,14 +28,12 @@ use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
 use self::look::{Ground, News};
+use self::outcome::Outcome;
 use self::part::Work;
 use self::schedule::{Pass, Schedule};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
 use crate::slot::{PlanSlot, Woken};
-
-/// How many failures are told in words.
-const FAILURES_TOLD: usize = 5;
 
 /// What was done about the latest plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -187,6 +186,7 @@ impl<K: Kernel> Programmer<K> {
                 failed: false,
                 unfinished: false,
                 period,
+                took: started.elapsed(),
             };
         }
         let Applied {
@@ -217,7 +217,7 @@ impl<K: Kernel> Programmer<K> {
             services,
             operations: outcome.operations,
             took: started.elapsed(),
-            failures: outcome.failures,
+            failures: outcome.failures(),
             failed: outcome.failed,
             drift: self.drift.counts(),
         };
@@ -229,6 +229,7 @@ impl<K: Kernel> Programmer<K> {
             failed,
             unfinished: outcome.unfinished,
             period,
+            took: started.elapsed(),
         }
     }
 
@@ -267,6 +268,12 @@ impl<K: Kernel> Programmer<K> {
         scope: &Scope,
         outcome: &mut Outcome,
     ) -> bool {
+        for rules in &desired.rules {
+            if let Some(reason) = shadow.unread_rules.get(&rules.family) {
+                let action = format!("read {} rules", rules.family);
+                outcome.fail(&KernelError::new(&action, reason));
+            }
+        }
         self.unrecorded |= owned.claim(desired);
         self.put_on_record(owned, outcome);
         for (phase, ops) in diff(shadow, desired, owned) {
@@ -275,7 +282,7 @@ impl<K: Kernel> Programmer<K> {
             // One that stands on another that failed would open or take away too much.
             let (ops, held_back) = ready(ops, shadow, desired);
             for (op, reason) in held_back {
-                outcome.fail(&KernelError::new(&op, reason));
+                outcome.hold_back(&KernelError::new(&op, reason));
             }
             for (op, result) in ops.iter().zip(self.kernel.apply(&ops)) {
                 match result {
@@ -286,7 +293,7 @@ impl<K: Kernel> Programmer<K> {
                     }
                     Err(error) => {
                         self.drift.failed(op);
-                        outcome.fail(&error);
+                        outcome.fail_op(op, &error);
                     }
                 }
             }
@@ -296,16 +303,17 @@ impl<K: Kernel> Programmer<K> {
         self.put_on_record(owned, outcome);
         // Before the rest is written, the next datagram would make the same flow again (S-128).
         self.flows.clean(&mut self.kernel, desired);
-        sound
+        sound && !outcome.in_doubt
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from
-    /// working; it is a failure all the same, and tried again.
+    /// working; it is a failure all the same, and tried again with the next pass.
     fn put_on_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
-        if self.unrecorded {
+        if self.unrecorded && !outcome.unrecorded {
             match self.record.write(&owned.recorded) {
                 Ok(()) => self.unrecorded = false,
                 Err(problem) => {
+                    outcome.unrecorded = true;
                     outcome.fail(&KernelError::new("put virtual servers on record", &problem));
                 }
             }
@@ -326,23 +334,6 @@ enum Why {
     PutOff,
     /// The sync period is over.
     Due,
-}
-
-#[derive(Debug, Default)]
-struct Outcome {
-    operations: usize,
-    failures: Vec<String>,
-    failed: usize,
-    unfinished: bool,
-}
-
-impl Outcome {
-    fn fail(&mut self, error: &KernelError) {
-        self.failed += 1;
-        if self.failures.len() < FAILURES_TOLD {
-            self.failures.push(error.to_string());
-        }
-    }
 }
 
 fn tell(applied: &Applied, why: Why) {

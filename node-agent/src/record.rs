@@ -23,7 +23,7 @@ pub struct Record {
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// The file cannot be read or written.
-    #[error("{path}: {error}; is the state directory there and writable?")]
+    #[error("{path}: {error}; {}", check(.error))]
     Io {
         /// The file.
         path: String,
@@ -40,6 +40,18 @@ pub enum RecordError {
         /// What it says.
         text: String,
     },
+}
+
+/// What to look at.
+fn check(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk of the state directory is full (`df` shows it): until there is room an agent \
+             that ends now does not know all that is its own when it comes back"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "the state directory is mounted read-only",
+        _ => "is the state directory there and writable?",
+    }
 }
 
 impl Record {
@@ -98,7 +110,11 @@ impl Record {
             file.into_inner()?.sync_all()?;
             std::fs::rename(&fresh, &self.path)
         };
-        write().map_err(|error| self.io(error))
+        write().map_err(|error| {
+            // What was written of it takes space that may be short.
+            drop(std::fs::remove_file(&fresh));
+            self.io(error)
+        })
     }
 
     /// Removes the record.

@@ -303,12 +303,14 @@ impl<'a> Builder<'a> {
         for route in &routes {
             self.sets.nets(SetRole::VipNet, route.destination);
         }
-        self.desired.rules = Family::BOTH
-            .map(|family| {
-                let tells_pods = self.sets.tells_pods(family, &self.settings.local_detection);
-                Rules::new(family, self.settings, tells_pods)
-            })
-            .into();
+        let rules = |family| {
+            let tells_pods = self.sets.tells_pods(family, &self.settings.local_detection);
+            Rules::new(family, self.settings, tells_pods)
+        };
+        // A kernel without IPv6 may be unable to load rules that would have nothing to do.
+        let matters = |family: &Family| self.sets.answers(*family) || host.speaks(*family);
+        let families = Family::BOTH.into_iter().filter(matters);
+        self.desired.rules = families.map(rules).collect();
         self.desired.health_ports.sort();
         Desired {
             routes,

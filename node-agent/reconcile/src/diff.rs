@@ -184,7 +184,8 @@ fn phases(role: SetRole) -> (Phase, Phase) {
 
 fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let nothing = ObservedRules::default();
-    for rules in &desired.rules {
+    let unread = |family| observed.unread_rules.contains_key(&family);
+    for rules in desired.rules.iter().filter(|rules| !unread(rules.family)) {
         let found = observed.rules.get(&rules.family).unwrap_or(&nothing);
         if let Some(text) = restore_text(rules, found) {
             let (family, rules) = (rules.family, rules.expected());

@@ -116,6 +116,15 @@ impl Entries {
         }
     }
 
+    /// Whether anything is routed or answered in this family.
+    pub(crate) fn answers(&self, family: Family) -> bool {
+        let filled = |role| {
+            let set = self.sets.get(&SetId { role, family });
+            set.is_some_and(|set| !set.entries.is_empty())
+        };
+        filled(SetRole::Frontend) || filled(SetRole::VipNet)
+    }
+
     /// The filled sets, each with its size.
     pub(crate) fn finish(mut self) -> BTreeMap<SetId, DesiredSet> {
         for (id, set) in &mut self.sets {

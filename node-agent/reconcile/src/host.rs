@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use portolan_plan::Family;
 
 use crate::{LocalRoute, Observed};
 
@@ -100,6 +101,12 @@ impl HostNetwork {
     /// Whether the address sits on an interface of the node (S-25).
     pub fn owns(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|host| host.address == address)
+    }
+
+    /// Whether the node has an address of this family, were it that of `lo`.
+    pub(crate) fn speaks(&self, family: Family) -> bool {
+        let mut addresses = self.addresses.iter();
+        addresses.any(|host| Family::of(host.address) == family)
     }
 
     /// Whether the node's own connections can come from the address.

@@ -27,6 +27,8 @@ pub struct Observed {
     pub routes: BTreeSet<LocalRoute>,
     /// Our rules.
     pub rules: BTreeMap<Family, ObservedRules>,
+    /// Families whose rules could not be read, and why. Nothing is written over what nobody knows.
+    pub unread_rules: BTreeMap<Family, String>,
     /// Kernel settings that were asked for, by name.
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
     /// The rest of the node's network.

@@ -242,6 +242,7 @@ impl Observed {
             loaded_schedulers: std::mem::take(&mut self.loaded_schedulers),
             routes: BTreeSet::new(),
             rules: std::mem::take(&mut self.rules),
+            unread_rules: std::mem::take(&mut self.unread_rules),
             sysctls: std::mem::take(&mut self.sysctls),
             host: std::mem::take(&mut self.host),
         };
@@ -292,6 +293,7 @@ impl Observed {
         self.spare_set = part.spare_set;
         self.loaded_schedulers = part.loaded_schedulers;
         self.rules = part.rules;
+        self.unread_rules = part.unread_rules;
         self.sysctls = part.sysctls;
         self.host = part.host;
     }

@@ -43,6 +43,31 @@ fn rules_are_what_iptables_is_given() {
     insta::assert_snapshot!("rules_ipv6", text(&Settings::default(), Family::Ipv6));
 }
 
+/// S-7: a kernel without IPv6 need not load rules that would have nothing to do.
+#[test]
+fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
+    let families = |plan: &NodePlan, host: &HostNetwork| -> Vec<_> {
+        let desired = Desired::new(plan, host).unwrap();
+        desired.rules.iter().map(|rules| rules.family).collect()
+    };
+    let mut lonely = host();
+    lonely.addresses.retain(|held| held.address.is_ipv4());
+    assert_eq!(
+        families(&plan(), &lonely),
+        Family::BOTH,
+        "the plan has both"
+    );
+    let mut document: PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    document.services.clear();
+    document
+        .service_cidrs
+        .retain(|range| range.addr().is_ipv4());
+    let plan = document.into_plan().unwrap();
+    assert_eq!(families(&plan, &lonely), [Family::Ipv4]);
+    assert_eq!(families(&plan, &host()), Family::BOTH, "the node has both");
+}
+
 fn prerouting(settings: &Settings) -> String {
     let rules = Rules::new(Family::Ipv4, settings, true);
     rules.tables[2].chains["PREROUTING"][0].clone()

@@ -42,6 +42,9 @@ impl Cleanup {
         };
         let mut done = 0;
         let mut failures = Vec::new();
+        for (family, reason) in &observed.unread_rules {
+            failures.push(format!("read {family} rules: {reason}"));
+        }
         for ops in cleanup(&observed, &owned, &self.device) {
             for result in kernel.apply(&ops) {
                 match result {

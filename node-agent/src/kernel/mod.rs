@@ -29,7 +29,8 @@ pub trait Kernel {
     /// Reads virtual servers, sets and rules, and puts them together with the rest.
     ///
     /// # Errors
-    /// [`KernelError`] when some of it cannot be read; then nothing may be written either.
+    /// [`KernelError`] when some of it cannot be read; then nothing may be written either. Rules of a
+    /// family that cannot be read are named in what was observed.
     fn observe(
         &mut self,
         network: Network,
@@ -80,6 +81,8 @@ pub struct KernelError {
     pub action: String,
     /// Why it was not done, and what to check.
     pub reason: String,
+    /// Whether it may have been done all the same: nobody knows before the kernel is looked at.
+    pub in_doubt: bool,
 }
 
 impl KernelError {
@@ -88,6 +91,13 @@ impl KernelError {
         Self {
             action: action.to_string(),
             reason: reason.to_string(),
+            in_doubt: false,
         }
+    }
+
+    /// The same error, of something that may have been done all the same if this holds.
+    #[must_use]
+    pub fn in_doubt_if(self, in_doubt: bool) -> Self {
+        Self { in_doubt, ..self }
     }
 }

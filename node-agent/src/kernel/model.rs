@@ -38,6 +38,12 @@ pub struct Eyes {
     pub flows_at_once: Option<usize>,
     /// What the next looks at the network see in its place: it changes while it is read.
     pub glimpses: VecDeque<Network>,
+    /// Families whose rules cannot be read, and why.
+    pub unread_rules: BTreeMap<Family, String>,
+    /// A family whose rules cannot be loaded.
+    pub refused_rules: Option<Family>,
+    /// Of so many of the next operations, which are done, the answer is lost.
+    pub lost_answers: usize,
 }
 
 impl SharedModel {
@@ -79,8 +85,13 @@ impl Kernel for SharedModel {
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
-        self.eyes().services += 1;
+        let mut eyes = self.eyes();
+        eyes.services += 1;
         let mut observed = self.lock().state.clone();
+        observed.unread_rules.clone_from(&eyes.unread_rules);
+        observed
+            .rules
+            .retain(|family, _| !eyes.unread_rules.contains_key(family));
         observed.sysctls = sysctls;
         observed.set_network(network);
         Ok(observed)
@@ -91,10 +102,24 @@ impl Kernel for SharedModel {
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+        let mut eyes = self.eyes();
         let mut model = self.lock();
-        ops.iter()
-            .map(|op| model.apply(op).map_err(|r| KernelError::new(op, &r)))
-            .collect()
+        let mut apply = |op: &Op| {
+            let family = match op {
+                Op::LoadRules { family, .. } => Some(*family),
+                _ => None,
+            };
+            if family.is_some() && family == eyes.refused_rules {
+                return Err(KernelError::new(op, "the tool gave up"));
+            }
+            model.apply(op).map_err(|r| KernelError::new(op, &r))?;
+            if eyes.lost_answers > 0 {
+                eyes.lost_answers -= 1;
+                return Err(KernelError::new(op, "the answer was lost").in_doubt_if(true));
+            }
+            Ok(())
+        };
+        ops.iter().map(&mut apply).collect()
     }
 
     fn stale_flows(

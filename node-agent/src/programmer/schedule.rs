@@ -17,6 +17,8 @@ pub(super) struct Pass {
     pub(super) unfinished: bool,
     /// When to look again.
     pub(super) period: Duration,
+    /// How long it took.
+    pub(super) took: Duration,
 }
 
 /// When the next look is due.
@@ -51,7 +53,8 @@ impl Schedule {
     /// Notes a pass that ended now, and whether it looked at the kernel as a whole.
     pub(super) fn note(&mut self, now: Instant, looked: bool, pass: Pass) {
         let wait = if pass.failed {
-            self.back_off
+            // A pass that waited itself, for the lock of iptables, need not be followed by more of it.
+            self.back_off.saturating_sub(pass.took).max(FIRST_BACK_OFF)
         } else {
             pass.period
         };
@@ -81,6 +84,7 @@ mod tests {
             failed,
             unfinished: false,
             period: PERIOD,
+            took: Duration::ZERO,
         }
     }
 

@@ -40,7 +40,9 @@ pub fn drift(
     sets(&mut drifted, left, found);
     let nothing = ObservedRules::default();
     for family in Family::BOTH {
-        if let Some(was) = left.rules.get(&family) {
+        if let Some(was) = left.rules.get(&family)
+            && !found.unread_rules.contains_key(&family)
+        {
             let now = found.rules.get(&family).unwrap_or(&nothing);
             let differences = was.differences(now);
             drifted.extend(

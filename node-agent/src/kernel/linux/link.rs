@@ -1,26 +1,31 @@
 //! Our device, the routes over it, and the node's own addresses and routes, through rtnetlink.
 
+mod connection;
 mod messages;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::route::RouteMessage;
-use netlink_sys::AsyncSocket as _;
 use portolan_reconcile::{LocalRoute, Network, Op};
-use rtnetlink::{Handle, LinkDummy, LinkUnspec, RouteMessageBuilder};
+use rtnetlink::{Error, Handle, LinkDummy, LinkUnspec, RouteMessageBuilder};
 
+use self::connection::{Connection, Failure};
 use crate::kernel::KernelError;
+
+/// How long all lists together may take; they are long on a node with the routes of the internet.
+const LISTS_LIMIT: Duration = Duration::from_secs(60);
+/// How long one operation may take. The kernel answers within the send call, so an answer that is not
+/// there has been lost.
+const OPERATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// The kernel's links, addresses and routes.
 pub struct Links {
-    // The library is asynchronous, this thread is not: it runs the library while it waits.
-    runtime: tokio::runtime::Runtime,
-    handle: Handle,
-    port: u32,
+    connection: Connection,
 }
 
 impl std::fmt::Debug for Links {
@@ -35,167 +40,177 @@ impl Links {
     /// # Errors
     /// What the system says.
     pub fn open() -> Result<Self, KernelError> {
-        let failed = |error: std::io::Error| KernelError::new("open rtnetlink", &error);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed)?;
-        let entered = runtime.enter();
-        let (mut connection, handle, _) = rtnetlink::new_connection().map_err(failed)?;
-        drop(entered);
-        let socket = connection.socket_mut().socket_mut();
-        let port = socket.bind_auto().map_err(failed)?.port_number();
-        runtime.spawn(connection);
-        Ok(Self {
-            runtime,
-            handle,
-            port,
-        })
+        let connection = Connection::open();
+        let connection = connection.map_err(|error| KernelError::new("open rtnetlink", &error))?;
+        Ok(Self { connection })
     }
 
     /// What the kernel calls our socket in the events that we cause ourselves.
     pub fn port(&self) -> u32 {
-        self.port
+        self.connection.port()
     }
 
     /// Reads links, addresses and routes.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn observe(&self, device: &str) -> Result<Network, KernelError> {
-        let failed = |error| KernelError::new("read addresses and routes", &error);
-        self.runtime
-            .block_on(self.observe_all(device))
-            .map_err(failed)
-    }
-
-    async fn observe_all(&self, device: &str) -> Result<Network, rtnetlink::Error> {
-        let mut found = Network::default();
-        let (mut index, mut names) = (None, BTreeMap::<u32, Arc<str>>::new());
-        let mut links = self.handle.link().get().execute();
-        while let Some(link) = links.try_next().await? {
-            if messages::name(&link) == Some(device) {
-                index = Some(link.header.index);
-                found.device_up = link.header.flags.contains(LinkFlags::Up);
-            } else if let Some(interface) = messages::host_interface(&link) {
-                names.insert(link.header.index, interface.name.clone());
-                found.host.interfaces.push(interface);
-            }
-        }
-        let mut addresses = self.handle.address().get().execute();
-        while let Some(address) = addresses.try_next().await? {
-            if Some(address.header.index) != index {
-                let address = messages::host_address(&address, &names);
-                found.host.addresses.extend(address);
-            }
-        }
-        let families = [
-            RouteMessageBuilder::<Ipv4Addr>::new().build(),
-            RouteMessageBuilder::<Ipv6Addr>::new().build(),
-        ];
-        for family in families {
-            let mut routes = self.handle.route().get(family).execute();
-            while let Some(route) = routes.try_next().await? {
-                if messages::is_learnt(&route) {
-                    continue;
-                }
-                match (index, messages::oif(&route)) {
-                    (Some(ours), Some(oif)) if ours == oif => {
-                        found.routes.extend(messages::local_route(&route));
-                    }
-                    _ => found.host.routes.extend(messages::host_route(&route)),
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    async fn find(&self, device: &str) -> Result<Option<(u32, bool)>, rtnetlink::Error> {
-        // Asking for one name answers with an error when there is none, and the library prints it;
-        // the list is short.
-        let mut links = self.handle.link().get().execute();
-        let mut found = None;
-        while let Some(link) = links.try_next().await? {
-            if messages::name(&link) == Some(device) {
-                found = Some((link.header.index, link.header.flags.contains(LinkFlags::Up)));
-            }
-        }
-        Ok(found)
+    pub fn observe(&mut self, device: &str) -> Result<Network, KernelError> {
+        let observed = self
+            .connection
+            .ask(LISTS_LIMIT, |handle| observe(handle, device));
+        observed.map_err(|error| KernelError::new("read addresses and routes", &error))
     }
 
     /// Does operations on the device and its routes in order, and answers each.
-    pub fn apply(&self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        self.runtime.block_on(async {
-            // Routes name the device by a number, which one look finds for all of them.
-            let mut index = None;
-            let mut results = Vec::with_capacity(ops.len());
-            for op in ops {
-                let done = self.apply_one(op, &mut index).await;
-                results.push(done.map_err(|error| KernelError::new(op, &error)));
-            }
-            results
-        })
-    }
-
-    async fn apply_one(&self, op: &Op, index: &mut Option<u32>) -> Result<(), rtnetlink::Error> {
-        match op {
-            Op::RaiseDevice { device } => {
-                *index = None;
-                self.raise(device).await
-            }
-            Op::RemoveDevice { device } => {
-                *index = None;
-                match self.find(device).await? {
-                    Some((index, _)) => self.handle.link().del(index).execute().await,
-                    None => Ok(()),
-                }
-            }
-            Op::PutRoute { device, route } => {
-                let message = self.message(device, index, route).await?;
-                self.handle.route().add(message).replace().execute().await
-            }
-            Op::DeleteRoute { device, route } => {
-                let message = self.message(device, index, route).await?;
-                self.handle.route().del(message).execute().await
-            }
-            _ => Err(rtnetlink::Error::RequestFailed),
-        }
-    }
-
-    /// A dummy device that is up, since IPv6 routes need that, and that makes itself no address.
-    async fn raise(&self, device: &str) -> Result<(), rtnetlink::Error> {
-        if self.find(device).await?.is_none() {
-            self.handle
-                .link()
-                .add(LinkDummy::new(device).build())
-                .execute()
-                .await?;
-            let generation = format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode");
-            // Without IPv6 there is no such file and nothing to keep from happening; elsewhere a
-            // link-local address on the device does no harm.
-            drop(std::fs::write(generation, "1"));
-        }
-        let (index, _) = self.index(device).await?;
-        let up = LinkUnspec::new_with_index(index).up().build();
-        self.handle.link().set(up).execute().await
-    }
-
-    async fn index(&self, device: &str) -> Result<(u32, bool), rtnetlink::Error> {
-        let missing = || rtnetlink::Error::NamespaceError(format!("there is no device {device}"));
-        self.find(device).await?.ok_or_else(missing)
-    }
-
-    async fn message(
-        &self,
-        device: &str,
-        known: &mut Option<u32>,
-        route: &LocalRoute,
-    ) -> Result<RouteMessage, rtnetlink::Error> {
-        let index = match *known {
-            Some(index) => index,
-            None => self.index(device).await?.0,
+    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+        // Routes name the device by a number, which one look finds for all of them.
+        let mut index = None;
+        let apply = |op: &Op| {
+            let index = &mut index;
+            let applied = self
+                .connection
+                .ask(OPERATION_LIMIT, |handle| apply(handle, op, index));
+            applied.map_err(|failure| explain(op, &failure))
         };
-        *known = Some(index);
-        Ok(messages::route_message(index, route))
+        ops.iter().map(apply).collect()
     }
+}
+
+fn explain(op: &Op, failure: &Failure) -> KernelError {
+    let told = match op {
+        Op::PutRoute { device, route }
+            if failure.errno() == Some(EACCES) && !route.destination.addr().is_ipv4() =>
+        {
+            KernelError::new(op, &ipv6_is_off(failure, device))
+        }
+        _ => KernelError::new(op, failure),
+    };
+    told.in_doubt_if(failure.is_in_doubt())
+}
+
+/// What the kernel says of an IPv6 route over a device without IPv6.
+const EACCES: i32 = 13;
+
+fn ipv6_is_off(failure: &Failure, device: &str) -> String {
+    format!(
+        "{failure}; IPv6 is off on this node (net.ipv6.conf.{device}.disable_ipv6 is 1), so it serves \
+         no IPv6 address: set that to 0 there, and net.ipv6.conf.all.disable_ipv6, or give the \
+         cluster's Services IPv4 addresses alone"
+    )
+}
+
+async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
+    let mut found = Network::default();
+    let (mut index, mut names) = (None, BTreeMap::<u32, Arc<str>>::new());
+    let mut links = handle.link().get().execute();
+    while let Some(link) = links.try_next().await? {
+        if messages::name(&link) == Some(device) {
+            index = Some(link.header.index);
+            found.device_up = link.header.flags.contains(LinkFlags::Up);
+        } else if let Some(interface) = messages::host_interface(&link) {
+            names.insert(link.header.index, interface.name.clone());
+            found.host.interfaces.push(interface);
+        }
+    }
+    let mut addresses = handle.address().get().execute();
+    while let Some(address) = addresses.try_next().await? {
+        if Some(address.header.index) != index {
+            let address = messages::host_address(&address, &names);
+            found.host.addresses.extend(address);
+        }
+    }
+    let families = [
+        RouteMessageBuilder::<Ipv4Addr>::new().build(),
+        RouteMessageBuilder::<Ipv6Addr>::new().build(),
+    ];
+    for family in families {
+        let mut routes = handle.route().get(family).execute();
+        while let Some(route) = routes.try_next().await? {
+            if messages::is_learnt(&route) {
+                continue;
+            }
+            match (index, messages::oif(&route)) {
+                (Some(ours), Some(oif)) if ours == oif => {
+                    found.routes.extend(messages::local_route(&route));
+                }
+                _ => found.host.routes.extend(messages::host_route(&route)),
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn find(handle: &Handle, device: &str) -> Result<Option<(u32, bool)>, Error> {
+    // Asking for one name answers with an error when there is none, and the library prints it;
+    // the list is short.
+    let mut links = handle.link().get().execute();
+    let mut found = None;
+    while let Some(link) = links.try_next().await? {
+        if messages::name(&link) == Some(device) {
+            found = Some((link.header.index, link.header.flags.contains(LinkFlags::Up)));
+        }
+    }
+    Ok(found)
+}
+
+async fn apply(handle: Handle, op: &Op, index: &mut Option<u32>) -> Result<(), Error> {
+    match op {
+        Op::RaiseDevice { device } => {
+            *index = None;
+            raise(&handle, device).await
+        }
+        Op::RemoveDevice { device } => {
+            *index = None;
+            match find(&handle, device).await? {
+                Some((index, _)) => handle.link().del(index).execute().await,
+                None => Ok(()),
+            }
+        }
+        Op::PutRoute { device, route } => {
+            let message = message(&handle, device, index, route).await?;
+            handle.route().add(message).replace().execute().await
+        }
+        Op::DeleteRoute { device, route } => {
+            let message = message(&handle, device, index, route).await?;
+            handle.route().del(message).execute().await
+        }
+        _ => Err(Error::RequestFailed),
+    }
+}
+
+/// A dummy device that is up, since IPv6 routes need that, and that makes itself no address.
+async fn raise(handle: &Handle, device: &str) -> Result<(), Error> {
+    if find(handle, device).await?.is_none() {
+        handle
+            .link()
+            .add(LinkDummy::new(device).build())
+            .execute()
+            .await?;
+        let generation = format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode");
+        // Without IPv6 there is no such file and nothing to keep from happening; elsewhere a
+        // link-local address on the device does no harm.
+        drop(std::fs::write(generation, "1"));
+    }
+    let (index, _) = index_of(handle, device).await?;
+    let up = LinkUnspec::new_with_index(index).up().build();
+    handle.link().set(up).execute().await
+}
+
+async fn index_of(handle: &Handle, device: &str) -> Result<(u32, bool), Error> {
+    let missing = || Error::NamespaceError(device.to_owned());
+    find(handle, device).await?.ok_or_else(missing)
+}
+
+async fn message(
+    handle: &Handle,
+    device: &str,
+    known: &mut Option<u32>,
+    route: &LocalRoute,
+) -> Result<RouteMessage, Error> {
+    let index = match *known {
+        Some(index) => index,
+        None => index_of(handle, device).await?.0,
+    };
+    *known = Some(index);
+    Ok(messages::route_message(index, route))
 }

@@ -127,7 +127,15 @@ impl Kernel for LinuxKernel {
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
-        let rules = |family| Ok((family, self.rules.observe(family)?));
+        let (mut rules, mut unread_rules) = (BTreeMap::new(), BTreeMap::new());
+        self.rules.look();
+        for family in Family::BOTH {
+            match self.rules.observe(family) {
+                Ok(found) => drop(rules.insert(family, found)),
+                // The other family, and all that stands on no rules, goes on without.
+                Err(error) => drop(unread_rules.insert(family, error.reason)),
+            }
+        }
         Ok(Observed {
             device_up: network.device_up,
             routes: network.routes,
@@ -136,10 +144,8 @@ impl Kernel for LinuxKernel {
             loaded_schedulers: BTreeSet::new(),
             sets: self.sets.observe()?,
             spare_set: self.sets.has_spare()?,
-            rules: Family::BOTH
-                .into_iter()
-                .map(rules)
-                .collect::<Result<_, _>>()?,
+            rules,
+            unread_rules,
             sysctls,
         })
     }

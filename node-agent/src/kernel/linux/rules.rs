@@ -2,6 +2,7 @@
 //! life of the agent. All in one variant of them; what the other has of ours goes (S-170).
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use portolan_plan::Family;
 use portolan_reconcile::Op;
@@ -12,8 +13,10 @@ use super::iptables::{self, IptablesChoice, Variant};
 use super::tool;
 use crate::kernel::KernelError;
 
-/// How long the tools wait for the lock of the tables, in seconds.
+/// How long the tools wait for the lock of the tables, in seconds. Everything else waits as long.
 const LOCK_SECONDS: &str = "5";
+/// The same once that was in vain. Without a time, or with 0, they would wait for ever.
+const LOCK_SECONDS_AGAIN: &str = "1";
 
 /// The tools `iptables-save` and `iptables-restore` of one variant, and their IPv6 twins.
 #[derive(Debug)]
@@ -22,6 +25,9 @@ pub struct Rules {
     reason: &'static str,
     /// The other variant, and the families for which it may have chains of ours.
     left: Option<(Variant, BTreeSet<Family>)>,
+    /// Whether somebody held the lock of the tables all the time that we may wait for it. Both
+    /// families have the same lock, so the other one hardly waits for it again.
+    locked: bool,
 }
 
 impl Rules {
@@ -35,6 +41,7 @@ impl Rules {
             variant: found.variant,
             reason: found.reason,
             left: found.left.map(|other| (other, Family::BOTH.into())),
+            locked: false,
         })
     }
 
@@ -43,19 +50,33 @@ impl Rules {
         info!(variant = %self.variant, reason = self.reason, "variant of iptables");
     }
 
+    /// Forgets that the lock was held: the kernel is looked at again.
+    pub fn look(&mut self) {
+        self.locked = false;
+    }
+
     /// Our rules as they are loaded.
     ///
     /// # Errors
     /// What the tool says.
     pub fn observe(&self, family: Family) -> Result<ObservedRules, KernelError> {
-        saved(self.variant, family)
+        let action = format!("read {family} rules");
+        saved(self.variant, family).map_err(|error| explain(&action, self.variant, &error))
     }
 
     /// Loads the rules of an operation, and takes them out of the other variant.
     ///
     /// # Errors
-    /// What the tool says.
+    /// What the tool says, and what to check.
     pub fn apply(&mut self, op: &Op) -> Result<(), KernelError> {
+        let done = self.apply_with(op);
+        self.locked |= done.as_ref().is_err_and(is_locked);
+        // The older tables are loaded one after the other, the newer ones all at once or not at all.
+        let in_doubt = self.variant != Variant::Nft && !self.locked;
+        done.map_err(|error| explain(op, self.variant, &error).in_doubt_if(in_doubt))
+    }
+
+    fn apply_with(&mut self, op: &Op) -> Result<(), KernelError> {
         let Op::LoadRules {
             family,
             text,
@@ -64,7 +85,7 @@ impl Rules {
         else {
             return Err(KernelError::new(op, "no rules"));
         };
-        load(self.variant, *family, text)?;
+        load(self.variant, *family, text, self.locked)?;
         // A cleanup has nothing to load for a family that stands in the other variant alone.
         let moved = if rules.is_empty() {
             Vec::from(Family::BOTH)
@@ -80,7 +101,7 @@ impl Rules {
         };
         if families.contains(&family) {
             if let Some(text) = cleanup_text(&saved(*other, family)?) {
-                load(*other, family, &text)?;
+                load(*other, family, &text, self.locked)?;
                 info!(variant = %other, %family, "took our rules out of the other variant of iptables");
             }
             families.remove(&family);
@@ -92,10 +113,119 @@ impl Rules {
 fn saved(variant: Variant, family: Family) -> Result<ObservedRules, KernelError> {
     let output = tool::run(&variant.save(family), &[], None)?;
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(ObservedRules::parse(&text))
+    match left_out(&text) {
+        None => Ok(ObservedRules::parse(&text)),
+        Some(remark) => {
+            let action = format!("run {}", variant.save(family));
+            Err(KernelError::new(&action, remark))
+        }
+    }
 }
 
-fn load(variant: Variant, family: Family, text: &str) -> Result<(), KernelError> {
-    let arguments = ["--noflush", "-w", LOCK_SECONDS];
+/// What the tool remarks about a table of ours that it leaves out, because somebody's rules in it are
+/// not of iptables. It calls that a success, and a table without our chains would be given the jumps
+/// into them once more, time and again.
+fn left_out(saved: &str) -> Option<&str> {
+    let ours = ["`filter'", "`mangle'", "`nat'"];
+    let remarks = saved
+        .lines()
+        .filter_map(|line| line.strip_prefix("# Table "));
+    let mut incompatible = remarks.filter(|remark| remark.contains("incompatible"));
+    incompatible.find(|remark| ours.iter().any(|table| remark.starts_with(table)))
+}
+
+fn load(variant: Variant, family: Family, text: &str, locked: bool) -> Result<(), KernelError> {
+    let seconds = if locked {
+        LOCK_SECONDS_AGAIN
+    } else {
+        LOCK_SECONDS
+    };
+    let arguments = ["--noflush", "-w", seconds];
     tool::run(&variant.restore(family), &arguments, Some(text)).map(drop)
+}
+
+/// The tools say so in these words, whichever way they were asked to wait.
+fn is_locked(error: &KernelError) -> bool {
+    error.reason.contains("xtables lock")
+}
+
+/// The same for both families, of which only one waited for it: it is one cause.
+const LOCKED: &str = "somebody holds the lock of the tables (`lsof /run/xtables.lock` shows who); the \
+                      rules are loaded soon after it is free";
+
+fn explain(action: &dyn Display, variant: Variant, error: &KernelError) -> KernelError {
+    if is_locked(error) {
+        return KernelError::new(action, LOCKED);
+    }
+    let hint = match variant {
+        _ if error.reason.contains("incompatible") => {
+            "somebody's rules in this table were written by nft, and iptables cannot read them: \
+             `nft list ruleset` shows them; they belong into a table of their own"
+        }
+        Variant::Legacy => {
+            "does this kernel have these tables (modprobe iptable_nat ip6table_nat xt_set), or should \
+             --iptables name the other variant?"
+        }
+        Variant::Nft | Variant::Plain => {
+            "does this kernel have nf_tables and xt_set (modprobe nf_tables nft_compat xt_set), or \
+             should --iptables name the other variant?"
+        }
+    };
+    KernelError::new(action, &format_args!("{error}; {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(words: &str) -> String {
+        let error = KernelError::new("run iptables-nft-restore", words);
+        explain(&"load IPv4 rules", Variant::Nft, &error).to_string()
+    }
+
+    /// S-170.
+    #[test]
+    fn a_tool_that_fails_is_told_with_what_to_check() {
+        for (words, check) in [
+            (
+                "table `filter' is incompatible, use 'nft' tool.",
+                "nft list ruleset",
+            ),
+            (
+                "Could not fetch rule set generation id: Invalid argument",
+                "modprobe nf_tables",
+            ),
+        ] {
+            let told = told(words);
+            let begins = format!("load IPv4 rules: run iptables-nft-restore: {words}; ");
+            assert!(told.starts_with(&begins) && told.contains(check), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_the_tool_leaves_out_is_not_empty() {
+        let remark =
+            |table| format!("*nat\nCOMMIT\n# Table `{table}' is incompatible, use 'nft' tool.\n");
+        for table in ["filter", "mangle", "nat"] {
+            assert!(left_out(&remark(table)).is_some(), "{table}");
+        }
+        assert_eq!(left_out(&remark("raw")), None, "we have nothing there");
+        assert_eq!(
+            left_out("# Table `filter' is as it was\n*filter\nCOMMIT\n"),
+            None
+        );
+    }
+
+    /// S-169.
+    #[test]
+    fn a_lock_that_is_held_is_one_cause_however_long_a_tool_waited() {
+        let lock = "Another app is currently holding the xtables lock";
+        let waited = told(&format!("{lock}. Stopped waiting after 5s."));
+        let again = told(&format!("{lock}. Stopped waiting after 1s."));
+        assert_eq!(waited, again);
+        assert!(
+            waited.starts_with("load IPv4 rules: somebody holds the lock"),
+            "{waited}"
+        );
+    }
 }

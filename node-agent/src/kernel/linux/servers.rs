@@ -123,7 +123,7 @@ fn explain(op: &Op, error: &ipvs_rs::Error) -> KernelError {
         {
             KernelError::new(op, &no_scheduler(&service.scheduler))
         }
-        _ => KernelError::new(op, error),
+        _ => KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket()),
     }
 }
 

@@ -76,13 +76,13 @@ impl Sets {
             _ => self.socket.delete(&name, &entries),
         };
         let explain = |(op, result): (&Op, Result<(), ipset_rs::Error>)| {
-            result.map_err(|error| KernelError::new(op, &error))
+            result.map_err(|error| failed(op, &error))
         };
         run.iter().zip(results).map(explain).collect()
     }
 
     fn single(&mut self, op: &Op) -> Result<(), KernelError> {
-        let failed = |error| KernelError::new(op, &error);
+        let failed = |error| failed(op, &error);
         match op {
             Op::CreateSet { set, max_elements } => self
                 .create(&set.to_string(), *set, *max_elements)
@@ -157,6 +157,10 @@ impl Sets {
         self.create(&name, set, most)?;
         self.socket.add(&name, entries).into_iter().collect()
     }
+}
+
+fn failed(op: &Op, error: &ipset_rs::Error) -> KernelError {
+    KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket())
 }
 
 fn in_use(set: SetId) -> String {

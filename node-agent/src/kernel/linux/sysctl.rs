@@ -38,6 +38,10 @@ pub fn apply(op: &Op) -> Result<(), KernelError> {
         }
         let hint = match error.kind() {
             ErrorKind::NotFound => missing(name),
+            ErrorKind::ReadOnlyFilesystem => {
+                "/proc/sys is read-only for this process: mount it writable for the agent, or have the \
+                 node set it (sysctl -w, or a file in /etc/sysctl.d)"
+            }
             _ => "is /proc/sys writable for this process?",
         };
         Err(KernelError::new(op, &format_args!("{error}; {hint}")))

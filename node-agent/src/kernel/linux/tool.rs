@@ -40,11 +40,39 @@ pub(super) fn run(
     if output.status.success() {
         return Ok(output);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect::<Vec<_>>()
-        .join("; ");
+    let said = words(&String::from_utf8_lossy(&output.stderr));
     Err(failed(format!("{}: {said}", output.status)))
+}
+
+/// What a tool said, without remarks, and without what it says every second while it waits.
+fn words(said: &str) -> String {
+    let waits = |line: &str| line.contains("xtables lock; still");
+    let lines: Vec<_> = said
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        .collect();
+    let last = lines.last().copied().unwrap_or_default();
+    let mut told: Vec<_> = lines.into_iter().filter(|line| !waits(line)).collect();
+    if told.is_empty() {
+        told.push(last);
+    }
+    told.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tool_says_while_it_waits_is_told_once() {
+        let waits = "Another app is currently holding the xtables lock; still 1s 0us time ahead to have \
+                     a chance to grab the lock...";
+        let said = format!("{waits}\n{waits}\n");
+        assert_eq!(words(&said), waits);
+        let gives_up =
+            "Another app is currently holding the xtables lock. Stopped waiting after 5s.";
+        assert_eq!(words(&format!("{said}{gives_up}\n")), gives_up);
+        assert_eq!(words("# a remark\n\none\ntwo\n"), "one; two");
+        assert_eq!(words(""), "");
+    }
 }

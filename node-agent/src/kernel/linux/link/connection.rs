@@ -1,0 +1,203 @@
+//! The connection to rtnetlink. The library is asynchronous and this thread is not: it runs the
+//! library while it waits, and no longer than an answer may take. A connection that broke, or did not
+//! answer, is replaced by another of the same number.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use netlink_sys::{AsyncSocket as _, SocketAddr};
+use rtnetlink::Handle;
+use thiserror::Error;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// Why there is no answer, or which.
+#[derive(Debug, Error)]
+pub(super) enum Failure {
+    /// The kernel refused, with this error number.
+    #[error("{}", io::Error::from_raw_os_error(*.0))]
+    Refused(i32),
+    /// There is no such device.
+    #[error("there is no device {0}")]
+    NoDevice(String),
+    /// The library made nothing of what came.
+    #[error("{0}")]
+    Library(rtnetlink::Error),
+    /// No answer came.
+    #[error("rtnetlink: no answer from the kernel within {0:?}")]
+    Silent(Duration),
+    /// The connection broke, so the answer is not whole.
+    #[error("rtnetlink: the connection broke before the answer was whole")]
+    Broken,
+    /// There is no socket to be had.
+    #[error("rtnetlink: cannot open a socket: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Failure {
+    /// The kernel's error number, if it refused.
+    pub(super) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Refused(errno) => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Whether what was asked may have been done all the same.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        matches!(self, Self::Silent(_) | Self::Broken | Self::Library(_))
+    }
+}
+
+impl From<rtnetlink::Error> for Failure {
+    fn from(error: rtnetlink::Error) -> Self {
+        match error {
+            rtnetlink::Error::NetlinkError(refused) => {
+                Self::Refused(refused.raw_code().saturating_neg())
+            }
+            rtnetlink::Error::NamespaceError(device) => Self::NoDevice(device),
+            other => Self::Library(other),
+        }
+    }
+}
+
+pub(super) struct Connection {
+    runtime: Runtime,
+    /// `None` after a failure, until something is asked again.
+    open: Option<Open>,
+    port: u32,
+}
+
+struct Open {
+    handle: Handle,
+    /// Ends when the connection broke.
+    task: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Opens one in the network namespace of the calling thread.
+    pub(super) fn open() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (open, port) = connect(&runtime, 0)?;
+        Ok(Self {
+            runtime,
+            open: Some(open),
+            port,
+        })
+    }
+
+    /// What the kernel calls our socket.
+    pub(super) fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Asks something, which has this long to be answered.
+    pub(super) fn ask<T, F>(
+        &mut self,
+        limit: Duration,
+        ask: impl FnOnce(Handle) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, rtnetlink::Error>>,
+    {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => self.reconnect()?,
+        };
+        let answer = self
+            .runtime
+            .block_on(async { tokio::time::timeout(limit, ask(open.handle.clone())).await });
+        let answer = match answer {
+            Ok(Ok(_)) if open.task.is_finished() => Err(Failure::Broken),
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => Err(Failure::Silent(limit)),
+        };
+        match &answer {
+            Ok(_) | Err(Failure::Refused(_) | Failure::NoDevice(_)) => self.open = Some(open),
+            // The socket goes with its task, and only then is its number free.
+            Err(_) => self.runtime.block_on(async {
+                open.task.abort();
+                drop(open.task.await);
+            }),
+        }
+        answer
+    }
+
+    /// Under the number that it had, by which the events are known that we cause ourselves. Somebody
+    /// else may have it by now; then we hear of what we did, which costs a look.
+    fn reconnect(&mut self) -> io::Result<Open> {
+        let again = connect(&self.runtime, self.port);
+        let (open, _) = again.or_else(|_| connect(&self.runtime, 0))?;
+        Ok(open)
+    }
+}
+
+/// Connects with a number, or with any (0).
+fn connect(runtime: &Runtime, port: u32) -> io::Result<(Open, u32)> {
+    let entered = runtime.enter();
+    let (mut connection, handle, _) = rtnetlink::new_connection()?;
+    drop(entered);
+    let socket = connection.socket_mut().socket_mut();
+    socket.bind(&SocketAddr::new(port, 0))?;
+    let mut bound = SocketAddr::new(0, 0);
+    socket.get_address(&mut bound)?;
+    let task = runtime.spawn(connection);
+    Ok((Open { handle, task }, bound.port_number()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    async fn links(handle: Handle) -> Result<usize, rtnetlink::Error> {
+        use futures::TryStreamExt as _;
+        let mut links = handle.link().get().execute();
+        let mut count = 0;
+        while links.try_next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    #[test]
+    fn after_a_connection_broke_or_did_not_answer_there_is_another_of_the_same_number() {
+        let mut connection = Connection::open().unwrap();
+        let port = connection.port();
+        let all = connection.ask(LIMIT, links).unwrap();
+        assert!(all > 0, "lo at least");
+        let never = |_| std::future::pending::<Result<(), rtnetlink::Error>>();
+        let silent = connection.ask(Duration::from_millis(5), never).unwrap_err();
+        assert!(matches!(silent, Failure::Silent(_)) && silent.is_in_doubt());
+        assert_eq!(connection.ask(LIMIT, links).unwrap(), all);
+        let open = connection.open.as_ref().unwrap();
+        open.task.abort();
+        let broken = connection.ask(LIMIT, links).unwrap_err();
+        assert!(broken.is_in_doubt(), "{broken}");
+        assert_eq!(connection.ask(LIMIT, links).unwrap(), all);
+        let taken = connect(&connection.runtime, port).err().unwrap();
+        assert_eq!(
+            taken.kind(),
+            io::ErrorKind::AddrInUse,
+            "it has its number again"
+        );
+    }
+
+    #[test]
+    fn a_refusal_leaves_the_connection_as_it_is() {
+        let mut connection = Connection::open().unwrap();
+        let refused = connection.ask(LIMIT, |handle| async move {
+            handle.link().del(u32::MAX >> 1).execute().await
+        });
+        let refused = refused.unwrap_err();
+        assert!(
+            refused.errno().is_some() && !refused.is_in_doubt(),
+            "{refused}"
+        );
+        assert!(connection.open.is_some());
+    }
+}

@@ -1,0 +1,171 @@
+//! What a pass did and what it could not do. One cause is told once, however many operations it
+//! stopped: what failed only because something else had failed before is counted, and told if nothing
+//! else is.
+
+use std::collections::BTreeSet;
+
+use portolan_reconcile::{Op, VirtualServerKey};
+
+use crate::kernel::KernelError;
+
+/// How many failures are told in words.
+const FAILURES_TOLD: usize = 5;
+
+/// A pass in figures and words.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Operations that were made.
+    pub(super) operations: usize,
+    /// Operations that failed or were held back.
+    pub(super) failed: usize,
+    /// Whether a next pass has to go on at once.
+    pub(super) unfinished: bool,
+    /// Whether the record could not be written.
+    pub(super) unrecorded: bool,
+    /// Whether something may have been done or not.
+    pub(super) in_doubt: bool,
+    causes: Vec<Cause>,
+    consequences: Vec<Cause>,
+    /// Virtual servers that could not be made.
+    absent: BTreeSet<VirtualServerKey>,
+}
+
+/// A failure, and how many others have the same reason.
+#[derive(Debug)]
+struct Cause {
+    first: KernelError,
+    more: usize,
+}
+
+impl Outcome {
+    /// Something failed that is no operation.
+    pub(super) fn fail(&mut self, error: &KernelError) {
+        self.failed += 1;
+        self.in_doubt |= error.in_doubt;
+        note(&mut self.causes, error);
+    }
+
+    /// An operation failed.
+    pub(super) fn fail_op(&mut self, op: &Op, error: &KernelError) {
+        match op {
+            Op::AddVirtualServer { server, .. } => drop(self.absent.insert(*server)),
+            Op::AddRealServer { server, .. } if self.absent.contains(server) => {
+                self.hold_back(error);
+                return;
+            }
+            _ => {}
+        }
+        self.fail(error);
+    }
+
+    /// An operation was not made, because what it stands on is not there.
+    pub(super) fn hold_back(&mut self, error: &KernelError) {
+        self.failed += 1;
+        self.in_doubt |= error.in_doubt;
+        note(&mut self.consequences, error);
+    }
+
+    /// The failures in words.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let told = if self.causes.is_empty() {
+            &self.consequences
+        } else {
+            &self.causes
+        };
+        told.iter().take(FAILURES_TOLD).map(Cause::told).collect()
+    }
+}
+
+fn note(causes: &mut Vec<Cause>, error: &KernelError) {
+    let same = causes
+        .iter_mut()
+        .find(|cause| cause.first.reason == error.reason);
+    if let Some(cause) = same {
+        cause.more += 1;
+    } else if causes.len() < FAILURES_TOLD {
+        let first = error.clone();
+        causes.push(Cause { first, more: 0 });
+    }
+}
+
+impl Cause {
+    fn told(&self) -> String {
+        let Self { first, more } = self;
+        match more {
+            0 => first.to_string(),
+            1 => format!("{first} (and one more like this)"),
+            _ => format!("{first} (and {more} more like this)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use portolan_reconcile::{RealServerKey, VirtualServer};
+
+    use super::*;
+
+    fn server(port: u16) -> VirtualServerKey {
+        format!("TCP 10.96.0.1:{port}").parse().unwrap()
+    }
+
+    fn add_server(port: u16) -> Op {
+        let service = VirtualServer {
+            scheduler: "rr".into(),
+            flags: 0,
+            timeout: 0,
+            real_servers: BTreeMap::new(),
+        };
+        let server = server(port);
+        Op::AddVirtualServer { server, service }
+    }
+
+    fn add_backend(port: u16) -> Op {
+        let backend = RealServerKey {
+            address: [10, 244, 0, 1].into(),
+            port: 8080,
+        };
+        Op::AddRealServer {
+            server: server(port),
+            backend,
+            weight: 1,
+        }
+    }
+
+    #[test]
+    fn operations_that_fail_for_one_reason_are_told_once() {
+        let mut outcome = Outcome::default();
+        for port in 1..=64 {
+            let op = add_backend(port);
+            outcome.fail_op(&op, &KernelError::new(&op, "the answer was lost"));
+        }
+        let told = "add 10.244.0.1:8080 (weight 1) to TCP 10.96.0.1:1: the answer was lost (and 63 \
+                    more like this)";
+        assert_eq!(
+            (outcome.failed, outcome.failures()),
+            (64, vec![told.into()])
+        );
+    }
+
+    #[test]
+    fn what_follows_from_a_failure_is_counted_and_told_only_where_nothing_else_is() {
+        let mut outcome = Outcome::default();
+        outcome.hold_back(&KernelError::new("answer", "held back"));
+        assert_eq!(outcome.failures(), ["answer: held back"]);
+        let (server, backend) = (add_server(80), add_backend(80));
+        outcome.fail_op(&server, &KernelError::new("add it", "refused"));
+        outcome.fail_op(&backend, &KernelError::new("add to it", "not there"));
+        assert_eq!(outcome.failures(), ["add it: refused"]);
+        outcome.fail_op(
+            &add_backend(81),
+            &KernelError::new("add to another", "refused too"),
+        );
+        assert_eq!(
+            outcome.failures(),
+            ["add it: refused", "add to another: refused too"]
+        );
+        assert_eq!(outcome.failed, 4);
+    }
+}
