@@ -38,6 +38,8 @@ pub enum Program {
     IptablesLegacySave,
     /// See above.
     Ip6tablesLegacySave,
+    /// Rules in nf_tables, as they are there.
+    Nft,
     /// Connections that the kernel tracks.
     Conntrack,
     /// Loads kernel modules.
@@ -78,6 +80,7 @@ impl Program {
             Self::Ip6tablesSave => "ip6tables-save",
             Self::IptablesLegacySave => "iptables-legacy-save",
             Self::Ip6tablesLegacySave => "ip6tables-legacy-save",
+            Self::Nft => "nft",
             Self::Conntrack => "conntrack",
             Self::Modprobe => "modprobe",
             Self::Strace => "strace",
@@ -105,6 +108,7 @@ impl Program {
             | Self::Ip6tablesSave
             | Self::IptablesLegacySave
             | Self::Ip6tablesLegacySave => "Debian package iptables",
+            Self::Nft => "Debian package nftables",
             Self::Conntrack => "Debian package conntrack",
             Self::Modprobe => "Debian package kmod",
             Self::Strace => "Debian package strace",
@@ -142,6 +146,7 @@ impl Program {
             | Self::Ip6tablesSave
             | Self::IptablesLegacySave
             | Self::Ip6tablesLegacySave
+            | Self::Nft
             | Self::Conntrack
             | Self::Modprobe
             | Self::Strace

@@ -1,5 +1,6 @@
 //! Agents: started in their node's namespace, ended, and what they said.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +23,19 @@ impl Cluster<'_> {
     /// # Errors
     /// As [`Cluster::start_agent`].
     pub fn start_agent_with(&mut self, node: Node, more: &[&str]) -> Result<()> {
+        self.start_agent_after(node, more, || Ok(()))
+    }
+
+    /// The same, in what the thread that starts it has made of itself.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_agent`], and those of the preparation.
+    pub fn start_agent_after(
+        &mut self,
+        node: Node,
+        more: &[&str],
+        prepare: impl FnOnce() -> Result<()> + Send,
+    ) -> Result<()> {
         let (listen, state) = (self.listen(), self.state(node));
         let args = [
             "run",
@@ -35,10 +49,11 @@ impl Cluster<'_> {
         ];
         let args = [&args[..], more].concat();
         let log = self.log(node.name())?;
-        let running = self
-            .topology
-            .node(node)?
-            .inside(|| Program::Agent.start(&args, &log))?;
+        let start = || {
+            prepare()?;
+            Program::Agent.start(&args, &log)
+        };
+        let running = self.topology.node(node)?.inside(start)?;
         self.agents.insert(node, running);
         Ok(())
     }
@@ -96,6 +111,12 @@ impl Cluster<'_> {
     pub fn agent_pid(&self, node: Node) -> Result<u32> {
         let agent = self.agents.get(&node).with_context(|| no_agent(node))?;
         Ok(agent.pid())
+    }
+
+    /// The folder in which the agent of a node keeps what it has to remember.
+    #[must_use]
+    pub fn state_folder(&self, node: Node) -> PathBuf {
+        self.state(node).into()
     }
 
     /// Takes away the record of what is an agent's own, as a disk that was lost does.

@@ -7,6 +7,7 @@ mod control_plane;
 mod costs;
 mod draining;
 mod drift;
+mod faults;
 mod ipvs_rate;
 mod packet_path;
 mod refusals;
@@ -62,6 +63,7 @@ pub const ALL: &[Scenario] = &[
     draining::SCENARIO,
     rollout::SCENARIO,
     drift::SCENARIO,
+    faults::SCENARIO,
     costs::SCENARIO,
     udp::SCENARIO,
     ipvs_rate::SCENARIO,

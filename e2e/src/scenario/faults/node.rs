@@ -1,0 +1,287 @@
+//! A node that lacks something: an operation that its kernel refuses, settings that nobody may write,
+//! room on its disk, IPv6.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+
+use super::{Checks, NODE, SOON, Scene, file, service};
+use crate::console;
+use crate::program::Program;
+use crate::topology::world::Family;
+
+/// The broadcast address of the nodes' network: no kernel takes it for a real server.
+const NOBODY: &str = "192.168.50.255";
+
+/// One operation in the middle of others is refused.
+pub(super) fn refused(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("one operation that is refused");
+    let mark = scene.mark()?;
+    scene.newest += 1;
+    let number = scene.newest;
+    let endpoints = ["10.244.1.11", NOBODY, "10.244.2.12"];
+    let text = service(number, &endpoints);
+    scene.cluster.write_manifest(&file(number), &text)?;
+    let named = format!("add {NOBODY}:8080 (weight 1) to TCP 10.96.2.10{number}:80: ");
+    let words = [&named, "check the endpoint", "Invalid argument"];
+    checks.check(
+        "one operation that is refused is one failure (S-169)",
+        scene.fails_once(mark, &words),
+    );
+    checks.check(
+        "one is refused: the Service is served by its other endpoints",
+        scene.served(number, &Family::ALL),
+    );
+    checks.check(
+        "one is refused: Services are served, new ones too",
+        scene.follows(&Family::ALL),
+    );
+    checks.check(
+        "one is refused: no other failure was told",
+        scene.told_once(mark, &words),
+    );
+    let mark = scene.mark()?;
+    let text = service(number, &super::GOOD);
+    scene.cluster.write_manifest(&file(number), &text)?;
+    checks.check(
+        "the plan is in force once nothing is refused (S-169)",
+        scene.heals(mark),
+    );
+    Ok(())
+}
+
+const SETTING: &str = "net/ipv4/vs/expire_quiescent_template";
+
+/// Kernel settings are read-only for the agent.
+pub(super) fn read_only(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene
+        .stage
+        .console
+        .heading("kernel settings that are read-only");
+    let mark = scene.mark()?;
+    scene.cluster.stop_agent(NODE)?;
+    scene
+        .cluster
+        .start_agent_after(NODE, &[], make_settings_read_only)?;
+    checks.check(
+        "read-only settings that are right are no failure (S-174)",
+        right(scene, mark),
+    );
+    let mark = scene.mark()?;
+    let node = scene.topology.node(NODE)?;
+    node.set(&[(SETTING.to_owned(), "0")])?;
+    let named = format!("set {} to 1: ", SETTING.replace('/', "."));
+    let words = [
+        &named,
+        "Read-only file system",
+        "/proc/sys is read-only for this process",
+    ];
+    checks.check(
+        "a read-only setting that is wrong is one failure (S-174)",
+        scene.fails_once(mark, &words),
+    );
+    checks.check(
+        "a read-only setting is wrong: Services are served, new ones too",
+        scene.follows(&Family::ALL),
+    );
+    checks.check(
+        "a read-only setting is wrong: no other failure was told",
+        scene.told_once(mark, &words),
+    );
+    let mark = scene.mark()?;
+    node.set(&[(SETTING.to_owned(), "1")])?;
+    checks.check(
+        "the plan is in force once the node has set it (S-174)",
+        scene.heals(mark),
+    );
+    Ok(())
+}
+
+fn right(scene: &mut Scene<'_>, mark: usize) -> Result<()> {
+    scene.until("a plan in force", SOON, |scene| {
+        let said = scene.said(mark)?;
+        Ok(if said.contains("applied") {
+            Ok(())
+        } else {
+            Err(said)
+        })
+    })?;
+    let said = scene.said(mark)?;
+    ensure!(!said.contains("ERROR"), "{said}");
+    Ok(())
+}
+
+/// For the calling thread and what it starts.
+fn make_settings_read_only() -> Result<()> {
+    let none = None::<&str>;
+    let settings = Some("/proc/sys");
+    unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace (needs root)")?;
+    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
+        .context("keep mounts to ourselves")?;
+    mount(settings, "/proc/sys", none, MsFlags::MS_BIND, none).context("mount /proc/sys")?;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(settings, "/proc/sys", none, flags, none).context("mount /proc/sys read-only")?;
+    match File::options()
+        .write(true)
+        .open("/proc/sys/net/ipv4/ip_forward")
+    {
+        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        other => bail!("/proc/sys is not read-only: {other:?}"),
+    }
+}
+
+/// A small disk of its own; dropping it takes it away.
+struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(path: &Path) -> Result<Self> {
+        std::fs::create_dir_all(path)?;
+        mount(
+            Some("tmpfs"),
+            path,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some("size=64k"),
+        )
+        .with_context(|| format!("mount a small disk at {} (needs root)", path.display()))?;
+        Ok(Self { path: path.into() })
+    }
+
+    /// Fills it to the last byte.
+    fn fill(&self) -> Result<PathBuf> {
+        let path = self.path.join("of-somebody-else");
+        let mut file = File::create(&path)?;
+        loop {
+            match file.write(&[0; 4096]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(path),
+                Err(error) => return Err(error).context("fill the disk"),
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        if let Err(error) = umount2(&self.path, MntFlags::MNT_DETACH) {
+            console::complain(&format!("unmount {}: {error}", self.path.display()));
+        }
+    }
+}
+
+/// The record of what is ours finds no room.
+pub(super) fn full_disk(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("a full disk");
+    scene.cluster.stop_agent(NODE)?;
+    let state = scene.cluster.state_folder(NODE);
+    let disk = SmallDisk::mount(&state)?;
+    let mark = scene.mark()?;
+    scene.cluster.start_agent(NODE)?;
+    right(scene, mark)?;
+    let record = state.join("virtual-servers");
+    let before = std::fs::read_to_string(&record)?;
+    let filling = disk.fill()?;
+    let mark = scene.mark()?;
+    checks.check(
+        "the disk is full: Services are served, new ones too",
+        scene.follows(&Family::ALL),
+    );
+    let words = [
+        "put virtual servers on record: ",
+        "No space left on device",
+        "`df` shows it",
+    ];
+    checks.check("a full disk is one failure", scene.fails_once(mark, &words));
+    checks.check("the disk is full: the record stays as it was", {
+        let now = std::fs::read_to_string(&record).context("read the record");
+        now.and_then(|now| {
+            ensure!(now == before, "it was {before:?} and is {now:?}");
+            Ok(())
+        })
+    });
+    let mark = scene.mark()?;
+    std::fs::remove_file(filling)?;
+    checks.check("the record is whole once there is room", {
+        let server = format!("TCP 10.96.2.10{}:80", scene.newest);
+        scene.heals(mark).and_then(|()| {
+            let now = std::fs::read_to_string(&record)?;
+            ensure!(
+                now.lines().any(|line| line == server),
+                "no {server} in {now}"
+            );
+            Ok(())
+        })
+    });
+    // The next agent finds no record, as after the loss of a disk.
+    scene.cluster.stop_agent(NODE)?;
+    drop(disk);
+    let mark = scene.mark()?;
+    scene.cluster.start_agent(NODE)?;
+    right(scene, mark)
+}
+
+/// IPv6 is switched off on the whole node, and on again. The last of all, because a node loses its
+/// IPv6 addresses with it.
+pub(super) fn without_ipv6(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("a node without IPv6");
+    let routes = ours(scene)?;
+    ensure!(!routes.is_empty(), "there are no IPv6 routes of ours");
+    let node = scene.topology.node(NODE)?;
+    let switch = |value| node.set(&[("net/ipv6/conf/all/disable_ipv6".to_owned(), value)]);
+    let mark = scene.mark()?;
+    switch("1")?;
+    let words = [
+        "add route ",
+        "IPv6 is off on this node",
+        "disable_ipv6 is 1",
+    ];
+    checks.check(
+        "a node without IPv6 is one failure",
+        scene.fails_once(mark, &words),
+    );
+    checks.check(
+        "without IPv6: IPv4 Services are served, new ones too",
+        scene.follows(&[Family::IPv4]),
+    );
+    checks.check(
+        "without IPv6: no other failure was told",
+        scene.told_once(mark, &words),
+    );
+    let mark = scene.mark()?;
+    switch("0")?;
+    checks.check("IPv6 Services are routed again once IPv6 is back", {
+        scene.heals(mark).and_then(|()| {
+            let now = ours(scene)?;
+            ensure!(
+                now == routes,
+                "there were {routes:?}, and there are {now:?}"
+            );
+            Ok(())
+        })
+    });
+    Ok(())
+}
+
+/// The IPv6 routes over our device.
+fn ours(scene: &Scene<'_>) -> Result<Vec<String>> {
+    let shown = scene.tool(
+        Program::Ip,
+        "-6 route show table local dev kube-ipvs0 proto static",
+    )?;
+    // Without the source, which is an address that the node may have lost.
+    let destination = |line: &str| {
+        line.split_whitespace()
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let mut routes: Vec<_> = shown.lines().map(destination).collect();
+    routes.sort();
+    Ok(routes)
+}
