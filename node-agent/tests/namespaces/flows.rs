@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use portolan_agent::kernel::linux::Conntrack;
 use portolan_plan::Family;
@@ -59,6 +60,22 @@ fn send(from: u16, to: &str) {
     socket.send_to(b"?", to).unwrap();
 }
 
+/// Sends until `conntrack` tells of it: in a namespace that was just made, a first IPv6 datagram is now
+/// and then lost before it is tracked.
+fn send_until_tracked(from: u16, to: &str) {
+    let at: SocketAddr = to.parse().unwrap();
+    let own: SocketAddr = BACKENDS[usize::from(at.is_ipv6())].parse().unwrap();
+    let line = format!("src={} sport={from} dport={}", own.ip(), at.port());
+    for _ in 0..50 {
+        send(from, to);
+        if tracked("udp").iter().any(|told| told.contains(&line)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{line}: {:?}", tracked("udp"));
+}
+
 /// Everything that the kernel has of a protocol, as `conntrack` tells it.
 fn tracked(protocol: &str) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
@@ -95,8 +112,8 @@ fn flows_are_read() {
     lay();
     let mut conntrack = Conntrack::open().unwrap();
     for (at, family) in Family::BOTH.into_iter().enumerate() {
-        send(40_000, FRONTENDS[at]);
-        send(40_001, OTHERS[at]);
+        send_until_tracked(40_000, FRONTENDS[at]);
+        send_until_tracked(40_001, OTHERS[at]);
         let wanted = [
             (40_000, FRONTENDS[at].to_owned(), BACKENDS[at].to_owned()),
             (40_001, OTHERS[at].to_owned(), OTHERS[at].to_owned()),
