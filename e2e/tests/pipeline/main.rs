@@ -265,12 +265,12 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
         ),
     );
     let failed = agent.applied_where(|applied| applied.failed > 0).await;
-    let [load, edit] = &failed.failures[..] else {
+    // One cause is told once; the virtual server that waits for it is counted.
+    let [load] = &failed.failures[..] else {
         panic!("{failed:?}");
     };
     assert!(load.starts_with("load scheduler twos"), "{load}");
-    let held_back = "edit virtual server TCP 10.96.0.10:80 (twos): held back";
-    assert!(edit.starts_with(held_back), "{edit}");
+    assert_eq!(failed.failed, 2);
     assert_eq!(
         agent.backends("TCP 10.96.0.10:80").len(),
         2,
