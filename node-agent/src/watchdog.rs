@@ -9,8 +9,8 @@ use tracing::{error, info};
 
 use crate::slot::PlanSlot;
 
-/// Longer than any pass takes that goes on; the tools of iptables wait up to 30 s for their lock, and
-/// a pass may need them for two families.
+/// Longer than any pass takes that goes on: what waits in it has limits of its own, an answer of netlink
+/// 10 s and the lock of iptables 5 s.
 const LIMIT: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_secs(5);
 

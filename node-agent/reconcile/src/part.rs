@@ -262,8 +262,8 @@ impl Observed {
             part.routes.extend(gone);
         }
         for server in desired.virtual_servers.values() {
-            let known = part.schedulers();
-            if !known.contains(&server.scheduler) && self.uses(server) {
+            let known = part.loaded_schedulers.contains(&server.scheduler) || part.uses(server);
+            if !known && self.uses(server) {
                 part.loaded_schedulers.insert(server.scheduler.clone());
             }
         }

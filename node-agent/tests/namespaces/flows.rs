@@ -60,8 +60,8 @@ fn send(from: u16, to: &str) {
     socket.send_to(b"?", to).unwrap();
 }
 
-/// Sends until `conntrack` tells of it: in a namespace that was just made, a first IPv6 datagram is now
-/// and then lost before it is tracked.
+/// Sends until `conntrack` tells of it, so that a flow that is missing afterwards is one that was not
+/// read. It was seen once, on a busy machine, that one was missing; which of the two it was, nobody knows.
 fn send_until_tracked(from: u16, to: &str) {
     let at: SocketAddr = to.parse().unwrap();
     let own: SocketAddr = BACKENDS[usize::from(at.is_ipv6())].parse().unwrap();
