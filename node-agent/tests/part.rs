@@ -6,7 +6,7 @@
 mod running;
 
 use portolan_agent::kernel::SharedModel;
-use portolan_plan::PlanDocument;
+use portolan_plan::{Change, PlanDocument, PlanHash, StagedChanges};
 use tempfile::TempDir;
 
 use running::{Running, address, document};
@@ -69,9 +69,21 @@ fn when_the_network_changed_everything_is_compared() {
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
     let moved = ["192.168.50.7/24", "fd00:50::1/64"];
-    running.kernel.lock().state.host.addresses = moved.map(address).into();
+    let mut staged = StagedChanges::delta();
+    running.slot.peek(|plan| {
+        for (key, _) in plan.entries() {
+            if key.service().is_some_and(|service| &*service.name == "web") {
+                staged.push(Change::Remove { key: key.clone() });
+            }
+        }
+    });
+    // While this is held nobody looks at the network, so neither is followed without the other.
+    let mut kernel = running.kernel.lock();
+    kernel.state.host.addresses = moved.map(address).into();
     running.slot.disturb();
-    let removed = running.program(without("web"));
+    let generation = running.slot.commit(staged, PlanHash::default()).unwrap();
+    drop(kernel);
+    let removed = running.wait(|applied| applied.generation >= generation);
     assert_eq!((removed.failed, removed.services), (0, None));
     running.stop();
 }
