@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use portolan_plan::PlanHash;
 use portolan_reconcile::{
-    Desired, Drift, Network, Observed, Owned, Scope, Shared, diff, puts_off, ready,
+    Desired, Drift, Network, Observed, Op, Owned, Scope, Shared, diff, puts_off, ready,
 };
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
@@ -34,6 +34,10 @@ use self::schedule::{Pass, Schedule};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
 use crate::slot::{PlanSlot, Woken};
+
+/// So many operations are handed to the kernel together: enough to fill every send, and few enough that
+/// requests and results of a first plan take little memory.
+const AT_ONCE: usize = 1024;
 
 /// What was done about the latest plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub struct Programmer<K> {
     /// What Services want together; `None` unless the shadow is as the plan wants it that was taken
     /// last.
     shared: Option<Shared>,
+    /// Whether the plan is a controller's. What one from disk does not name is left alone (S-183).
+    live: bool,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -112,6 +118,7 @@ impl<K: Kernel> Programmer<K> {
             applied,
             flows: flows::Flows::default(),
             shared: None,
+            live: false,
         }
     }
 
@@ -240,7 +247,8 @@ impl<K: Kernel> Programmer<K> {
         let Some(mut shadow) = self.shadow.take() else {
             return;
         };
-        self.unrecorded |= self.owned.is_none();
+        let adopts = self.owned.is_none();
+        self.unrecorded |= adopts;
         let mut owned = self
             .owned
             .take()
@@ -250,7 +258,8 @@ impl<K: Kernel> Programmer<K> {
         let scope = Scope::Everything;
         let sound = self.carry_out(&mut shadow, desired, &mut owned, &scope, outcome);
         self.drift.settle(&shadow, desired);
-        self.owned = Some(owned);
+        // A plan from disk may be a part of one: what is ours is judged again by a controller's.
+        self.owned = (self.live || !adopts).then_some(owned);
         self.shadow = Some(shadow);
         self.shared = Some(Shared::of(desired));
         if !sound {
@@ -276,7 +285,9 @@ impl<K: Kernel> Programmer<K> {
         }
         self.unrecorded |= owned.claim(desired);
         self.put_on_record(owned, outcome);
-        for (phase, ops) in diff(shadow, desired, owned) {
+        let phases = diff(shadow, desired, owned).into_iter();
+        let may_take_away = self.live;
+        for (phase, ops) in phases.filter(|(phase, _)| may_take_away || !phase.takes_away()) {
             debug!(?phase, operations = ops.len(), "writing");
             outcome.unfinished |= puts_off(phase, &ops);
             // One that stands on another that failed would open or take away too much.
@@ -284,26 +295,40 @@ impl<K: Kernel> Programmer<K> {
             for (op, reason) in held_back {
                 outcome.hold_back(&KernelError::new(&op, reason));
             }
-            for (op, result) in ops.iter().zip(self.kernel.apply(&ops)) {
-                match result {
-                    Ok(()) => {
-                        outcome.operations += 1;
-                        shadow.note(op);
-                        self.flows.note(op, desired);
-                    }
-                    Err(error) => {
-                        self.drift.failed(op);
-                        outcome.fail_op(op, &error);
-                    }
-                }
+            for ops in ops.chunks(AT_ONCE) {
+                self.apply(ops, shadow, desired, outcome);
             }
         }
         let sound = self.begin_drains(shadow, desired, owned, scope);
         self.unrecorded |= owned.release(shadow, desired, scope);
         self.put_on_record(owned, outcome);
         // Before the rest is written, the next datagram would make the same flow again (S-128).
-        self.flows.clean(&mut self.kernel, desired);
+        if self.live {
+            self.flows.clean(&mut self.kernel, desired);
+        }
         sound && !outcome.in_doubt
+    }
+
+    fn apply(
+        &mut self,
+        ops: &[Op],
+        shadow: &mut Observed,
+        desired: &Desired,
+        outcome: &mut Outcome,
+    ) {
+        for (op, result) in ops.iter().zip(self.kernel.apply(ops)) {
+            match result {
+                Ok(()) => {
+                    outcome.operations += 1;
+                    shadow.note(op);
+                    self.flows.note(op, desired);
+                }
+                Err(error) => {
+                    self.drift.failed(op);
+                    outcome.fail_op(op, &error);
+                }
+            }
+        }
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from

@@ -188,15 +188,15 @@ impl Kernel for Here {
         network: Network,
         _: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
-        let rules = |family| Ok((family, self.rules.observe(family)?));
+        let rules = self.rules.observe(self.rules.begin_reading());
         // The settings are the model's, which holds what was written.
         let settings = self.rest.lock().state.sysctls.clone();
         Ok(Observed {
             sets: self.sets.observe()?,
             spare_set: self.sets.has_spare()?,
-            rules: Family::BOTH
+            rules: rules
                 .into_iter()
-                .map(rules)
+                .map(|(family, found)| Ok((family, found?)))
                 .collect::<Result<_, KernelError>>()?,
             ..self.rest.observe(network, settings)?
         })
@@ -207,7 +207,7 @@ impl Kernel for Here {
             .flat_map(|run| match run[0].kind() {
                 OpKind::Link => self.links.apply(run),
                 OpKind::Set => self.sets.apply(run),
-                OpKind::Rules => run.iter().map(|op| self.rules.apply(op)).collect(),
+                OpKind::Rules => self.rules.apply(run),
                 OpKind::Ipvs | OpKind::Sysctl => self.rest.apply(run),
             })
             .collect()

@@ -27,6 +27,8 @@ pub(super) const PERIOD: &str = "10s";
 pub(super) struct Cost {
     /// Resident memory in MB after it has programmed its plan and then verified it.
     pub(super) rss_mb: f64,
+    /// Of it what it asked for itself, in MB; the rest is the program and its libraries.
+    pub(super) own_mb: f64,
     /// The most that was ever resident, in MB.
     pub(super) peak_mb: f64,
     /// Processor time from its start until its plan was in force, in seconds.
@@ -80,8 +82,11 @@ impl Controller {
         self.wait_applied(&mut agent, &name)?;
         let cpu_s = agent.cpu_seconds().context("the agent ended")?;
         sleep_until(std::time::Instant::now() + self.waits.limit(REST))?;
-        let memory = |agent: &Running| Some((agent.memory_kb()?, agent.peak_memory_kb()?));
-        let (now, peak) = memory(&agent).context("the agent ended")?;
+        let memory = |agent: &Running| {
+            let (now, own) = (agent.memory_kb()?, agent.own_memory_kb()?);
+            Some((now, own, agent.peak_memory_kb()?))
+        };
+        let (now, own, peak) = memory(&agent).context("the agent ended")?;
         agent.kill()?;
         let again = format!("{name}-again");
         // The record of what is its own is that of the one before.
@@ -91,6 +96,7 @@ impl Controller {
         agent.kill()?;
         Ok(Cost {
             rss_mb: megabytes(now),
+            own_mb: megabytes(own),
             peak_mb: megabytes(peak),
             cpu_s,
             restart_operations,

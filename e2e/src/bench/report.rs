@@ -226,8 +226,13 @@ pub(super) fn table(console: Console, measured: &Measured) -> Result<()> {
         ),
         None => rows.figure("resident memory", &shown),
     }
-    let peaks = measured.processes.iter().map(|cost| cost.peak_mb).collect();
-    let peak = Figure::of(peaks).context("no program was measured")?;
+    let of_processes = |read: fn(&Cost) -> f64| {
+        let figures = measured.processes.iter().map(read).collect();
+        Figure::of(figures).context("no program was measured")
+    };
+    let own = of_processes(|cost| cost.own_mb)?;
+    rows.figure("  without the program's text", &spread(own, 1, " MB"));
+    let peak = of_processes(|cost| cost.peak_mb)?;
     rows.figure("  at its peak", &spread(peak, 1, " MB"));
     rows.figure("processor time to in force", &spread(report.cpu_s, 2, " s"));
     let Scale {
@@ -346,6 +351,7 @@ mod tests {
             measured.add_change(Duration::from_micros(500));
             measured.processes.push(Cost {
                 rss_mb: 11.04,
+                own_mb: 6.0,
                 peak_mb: 12.0,
                 cpu_s: 0.25,
                 restart_operations: 0,

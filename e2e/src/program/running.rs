@@ -41,6 +41,13 @@ impl Running {
         self.status("VmRSS:")
     }
 
+    /// Of its resident memory what it asked for itself, in kB, while it runs. The rest is the program
+    /// and its libraries.
+    #[must_use]
+    pub fn own_memory_kb(&self) -> Option<u64> {
+        self.status("RssAnon:")
+    }
+
     /// The most that was ever resident, in kB, while it runs.
     #[must_use]
     pub fn peak_memory_kb(&self) -> Option<u64> {

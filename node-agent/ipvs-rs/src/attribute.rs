@@ -23,15 +23,11 @@ pub struct EncodeError {
 
 /// Appends one attribute and its padding.
 pub(crate) fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) -> Result<(), EncodeError> {
-    let error = EncodeError {
+    let whole = value.len().saturating_add(NLA_HEADER_SIZE);
+    let length = u16::try_from(whole).map_err(|_| EncodeError {
         kind,
         length: value.len(),
-    };
-    let length = value
-        .len()
-        .checked_add(NLA_HEADER_SIZE)
-        .ok_or(error.clone())?;
-    let length = u16::try_from(length).map_err(|_| error)?;
+    })?;
     buffer.extend_from_slice(&length.to_ne_bytes());
     buffer.extend_from_slice(&kind.to_ne_bytes());
     buffer.extend_from_slice(value);
@@ -100,9 +96,7 @@ pub(crate) fn put_other(buffer: &mut Vec<u8>, other: &[DefaultNla]) -> Result<()
 }
 
 fn pad(buffer: &mut Vec<u8>) {
-    while !buffer.len().is_multiple_of(4) {
-        buffer.push(0);
-    }
+    buffer.resize(buffer.len().next_multiple_of(4), 0);
 }
 
 /// Walks over the attributes in `bytes`.

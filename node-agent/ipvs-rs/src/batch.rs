@@ -12,6 +12,9 @@ use crate::request::Request;
 /// A send is closed early when it has grown to this many bytes.
 const MAX_SEND_BYTES: usize = 64 * 1024;
 
+/// Room for one message: one that adds a real server takes 120 bytes.
+const MESSAGE_BYTES: usize = 128;
+
 /// What became of one request of a batch.
 pub(crate) enum Slot {
     /// It is in the bytes, with this sequence number.
@@ -40,9 +43,9 @@ impl Batch {
         channel: &mut Channel,
     ) -> Self {
         let mut batch = Self {
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(requests.len().min(most).saturating_mul(MESSAGE_BYTES)),
             messages: 0,
-            slots: Vec::new(),
+            slots: Vec::with_capacity(requests.len().min(most)),
             taken: 0,
             fence: None,
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::rules::{ObservedRules, cleanup_text};
+use crate::rules::cleanup_text;
 use crate::{Observed, Op, Owned};
 
 /// Operations that remove all that is ours, in an order the kernel accepts: rules before the sets
@@ -23,7 +23,7 @@ pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>>
         Some(Op::LoadRules {
             family: *family,
             text,
-            rules: ObservedRules::default(),
+            rules: Box::default(),
         })
     });
     let sets = observed.sets.keys().map(|set| Op::DestroySet { set: *set });

@@ -59,6 +59,33 @@ pub enum Phase {
     Reschedule,
 }
 
+impl Phase {
+    /// Whether something is taken away that is there.
+    pub fn takes_away(self) -> bool {
+        match self {
+            Self::Release
+            | Self::Ground
+            | Self::CreateSets
+            | Self::Admit
+            | Self::Guard
+            | Self::Rules
+            | Self::BootCritical
+            | Self::Servers
+            | Self::Answer
+            | Self::Refuse
+            | Self::Route
+            | Self::Reschedule => false,
+            Self::Unroute
+            | Self::Unrefuse
+            | Self::Unanswer
+            | Self::Drain
+            | Self::RemoveServers
+            | Self::Unguard
+            | Self::Unadmit => true,
+        }
+    }
+}
+
 /// The operations that lead from `observed` to `desired`, touching nothing that is not `owned`.
 /// Phases without operations are left out; equal states give none at all.
 pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase, Vec<Op>)> {
@@ -188,7 +215,7 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for rules in desired.rules.iter().filter(|rules| !unread(rules.family)) {
         let found = observed.rules.get(&rules.family).unwrap_or(&nothing);
         if let Some(text) = restore_text(rules, found) {
-            let (family, rules) = (rules.family, rules.expected());
+            let (family, rules) = (rules.family, Box::new(rules.expected()));
             batch.push(
                 Phase::Rules,
                 Op::LoadRules {
@@ -211,25 +238,21 @@ fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Ow
             Phase::Servers
         };
         let found = observed.virtual_servers.get(server);
-        let service = || VirtualServer {
-            real_servers: BTreeMap::new(),
-            ..wanted.clone()
-        };
         match found {
             None => {
                 let op = Op::AddVirtualServer {
                     server: *server,
-                    service: service(),
+                    scheduling: wanted.scheduling(),
                 };
                 batch.push(phase, op);
             }
             Some(found) if found.scheduler != wanted.scheduler => {
-                changes.push((*server, service()));
+                changes.push((*server, wanted.scheduling()));
             }
             Some(found) if !found.same_service(wanted) => {
                 let op = Op::EditVirtualServer {
                     server: *server,
-                    service: service(),
+                    scheduling: wanted.scheduling(),
                 };
                 batch.push(phase, op);
             }

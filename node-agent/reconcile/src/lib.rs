@@ -40,7 +40,9 @@ pub use drift::{
     in_words, leave,
 };
 pub use flows::{Flow, families_with_flows, leaves_stale_flows};
-pub use host::{HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Network};
+pub use host::{
+    HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Machine, Network,
+};
 pub use model::{ModelKernel, Refusal};
 pub use observed::{Observed, ObservedSet};
 pub use op::{Op, OpKind};
@@ -48,7 +50,7 @@ pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
 pub use reschedule::{RESCHEDULED_AT_ONCE, puts_off};
 pub use route::LocalRoute;
-pub use server::{RealServerKey, ServerError, VirtualServer, VirtualServerKey, flags};
+pub use server::{RealServerKey, Scheduling, ServerError, VirtualServer, VirtualServerKey, flags};
 pub use set::{SPARE_SET, SetEntry, SetId, SetKind, SetRole};
 pub use standing::ready;
-pub use sysctls::sysctls;
+pub use sysctls::{is_enough as sysctl_is_enough, sysctls};

@@ -170,13 +170,19 @@ impl ModelKernel {
     fn server(&self, op: &Op) -> Result<(), Refusal> {
         let held = |server| self.state.virtual_servers.get(server);
         match op {
-            Op::AddVirtualServer { server, service } => {
+            Op::AddVirtualServer { server, scheduling } => {
                 need(held(server).is_none(), Refusal::Exists)?;
-                need(SCHEDULERS.contains(&&*service.scheduler), Refusal::NotFound)
+                need(
+                    SCHEDULERS.contains(&&*scheduling.scheduler),
+                    Refusal::NotFound,
+                )
             }
-            Op::EditVirtualServer { server, service } => {
+            Op::EditVirtualServer { server, scheduling } => {
                 need(held(server).is_some(), Refusal::NotFound)?;
-                need(SCHEDULERS.contains(&&*service.scheduler), Refusal::NotFound)
+                need(
+                    SCHEDULERS.contains(&&*scheduling.scheduler),
+                    Refusal::NotFound,
+                )
             }
             Op::DeleteVirtualServer { server } => need(held(server).is_some(), Refusal::NotFound),
             Op::AddRealServer {

@@ -98,7 +98,7 @@ impl Observed {
             | Op::DestroySet { .. }
             | Op::DestroySpareSet => self.note_set(op),
             Op::LoadRules { family, rules, .. } => {
-                self.rules.insert(*family, rules.clone());
+                self.rules.insert(*family, (**rules).clone());
             }
             Op::PutRoute { route, .. } => {
                 self.routes
@@ -168,20 +168,14 @@ impl Observed {
 
     fn note_server(&mut self, op: &Op) {
         match op {
-            Op::AddVirtualServer { server, service } => {
-                let bare = VirtualServer {
-                    real_servers: BTreeMap::new(),
-                    ..service.clone()
-                };
+            Op::AddVirtualServer { server, scheduling } => {
+                let bare = scheduling.clone().over(BTreeMap::new());
                 self.virtual_servers.insert(*server, bare);
             }
-            Op::EditVirtualServer { server, service } => {
+            Op::EditVirtualServer { server, scheduling } => {
                 if let Some(held) = self.virtual_servers.get_mut(server) {
                     let real_servers = std::mem::take(&mut held.real_servers);
-                    *held = VirtualServer {
-                        real_servers,
-                        ..service.clone()
-                    };
+                    *held = scheduling.clone().over(real_servers);
                 }
             }
             Op::DeleteVirtualServer { server } => {

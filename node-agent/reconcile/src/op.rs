@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 
-use crate::{
-    LocalRoute, RealServerKey, SPARE_SET, SetEntry, SetId, VirtualServer, VirtualServerKey,
-};
+use crate::rules::ObservedRules;
+use crate::{LocalRoute, RealServerKey, SPARE_SET, Scheduling, SetEntry, SetId, VirtualServerKey};
 
-/// One change to the kernel.
+/// One change to the kernel. A node's first plan makes some hundred thousand, so they are small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Write a kernel setting.
@@ -73,7 +72,7 @@ pub enum Op {
         /// Text for `iptables-restore --noflush`.
         text: String,
         /// What our chains hold afterwards.
-        rules: crate::rules::ObservedRules,
+        rules: Box<ObservedRules>,
     },
     /// Make sure that the kernel has a scheduler; it loads the module of one that it does not know.
     LoadScheduler {
@@ -85,14 +84,14 @@ pub enum Op {
         /// Which.
         server: VirtualServerKey,
         /// Scheduler, flags and timeout.
-        service: VirtualServer,
+        scheduling: Scheduling,
     },
     /// Change scheduler, flags or timeout of a virtual server in place.
     EditVirtualServer {
         /// Which.
         server: VirtualServerKey,
         /// Scheduler, flags and timeout.
-        service: VirtualServer,
+        scheduling: Scheduling,
     },
     /// Delete a virtual server with all its real servers.
     DeleteVirtualServer {
@@ -209,11 +208,11 @@ impl fmt::Display for Op {
             Self::DestroySpareSet => write!(f, "destroy set {SPARE_SET}"),
             Self::LoadRules { family, .. } => write!(f, "load {family} rules"),
             Self::LoadScheduler { scheduler } => write!(f, "load scheduler {scheduler}"),
-            Self::AddVirtualServer { server, service } => {
-                write!(f, "add virtual server {server} ({})", service.scheduler)
+            Self::AddVirtualServer { server, scheduling } => {
+                write!(f, "add virtual server {server} ({})", scheduling.scheduler)
             }
-            Self::EditVirtualServer { server, service } => {
-                write!(f, "edit virtual server {server} ({})", service.scheduler)
+            Self::EditVirtualServer { server, scheduling } => {
+                write!(f, "edit virtual server {server} ({})", scheduling.scheduler)
             }
             Self::DeleteVirtualServer { server } => write!(f, "delete virtual server {server}"),
             Self::AddRealServer {

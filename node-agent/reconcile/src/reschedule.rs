@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 
-use crate::{Desired, Observed, Op, Phase, SetEntry, SetId, SetRole, VirtualServer};
+use crate::{Desired, Observed, Op, Phase, Scheduling, SetEntry, SetId, SetRole};
 use crate::{VirtualServerKey, diff::Batch};
 
 /// So many schedulers are changed in one pass. Each change waits for all processors, some tens of
@@ -39,7 +39,7 @@ pub(crate) fn schedulers(
     batch: &mut Batch,
     observed: &Observed,
     desired: &Desired,
-    changes: Vec<(VirtualServerKey, VirtualServer)>,
+    changes: Vec<(VirtualServerKey, Scheduling)>,
 ) {
     let known = observed.schedulers();
     let wanted: BTreeSet<&Arc<str>> = desired
@@ -54,12 +54,15 @@ pub(crate) fn schedulers(
     // Those that cannot succeed yet must not take the place of those that can.
     let (ready, waiting): (Vec<_>, Vec<_>) = changes
         .into_iter()
-        .partition(|(_, service)| known.contains(&service.scheduler));
+        .partition(|(_, scheduling)| known.contains(&scheduling.scheduler));
     let now = ready.into_iter().chain(waiting).take(RESCHEDULED_AT_ONCE);
-    for (server, service) in now {
+    for (server, scheduling) in now {
         let (set, entry) = hold(server);
         batch.push(Phase::Reschedule, Op::AddEntry { set, entry });
-        batch.push(Phase::Reschedule, Op::EditVirtualServer { server, service });
+        batch.push(
+            Phase::Reschedule,
+            Op::EditVirtualServer { server, scheduling },
+        );
         batch.push(Phase::Reschedule, Op::DeleteEntry { set, entry });
     }
 }

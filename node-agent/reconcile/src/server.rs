@@ -86,14 +86,52 @@ impl RealServerKey {
     /// start at the same pod after a restart (S-103); hashed with the node's name it differs, and
     /// a new backend moves no other.
     pub fn rank(&self, node: &str, server: &VirtualServerKey) -> u64 {
-        let text = format!("{node} {server} {self}");
-        xxh3::xxh3_64(text.as_bytes())
+        let seed = xxh3::xxh3_64(node.as_bytes());
+        let seed = xxh3::xxh3_64_with_seed(server.protocol.as_str().as_bytes(), seed);
+        let seed = hash(server.address, server.port, seed);
+        hash(self.address, self.port, seed)
+    }
+}
+
+fn hash(address: IpAddr, port: u16, seed: u64) -> u64 {
+    let seed = seed ^ u64::from(port);
+    match address {
+        IpAddr::V4(v4) => xxh3::xxh3_64_with_seed(&v4.octets(), seed),
+        IpAddr::V6(v6) => xxh3::xxh3_64_with_seed(&v6.octets(), seed),
     }
 }
 
 impl fmt::Display for RealServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         SocketAddr::new(self.address, self.port).fmt(f)
+    }
+}
+
+/// How a virtual server spreads new connections: all of it but its real servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The scheduler's name.
+    pub scheduler: Arc<str>,
+    /// See [`flags`].
+    pub flags: u32,
+    /// How long a client stays with its backend, in seconds; 0 without [`flags::PERSISTENT`].
+    pub timeout: u32,
+}
+
+impl Scheduling {
+    /// A virtual server that spreads them so over these.
+    pub fn over(self, real_servers: BTreeMap<RealServerKey, u32>) -> VirtualServer {
+        let Self {
+            scheduler,
+            flags,
+            timeout,
+        } = self;
+        VirtualServer {
+            scheduler,
+            flags,
+            timeout,
+            real_servers,
+        }
     }
 }
 
@@ -112,6 +150,15 @@ pub struct VirtualServer {
 }
 
 impl VirtualServer {
+    /// All of it but its real servers.
+    pub fn scheduling(&self) -> Scheduling {
+        Scheduling {
+            scheduler: self.scheduler.clone(),
+            flags: self.flags,
+            timeout: self.timeout,
+        }
+    }
+
     /// Whether only the real servers differ.
     pub fn same_service(&self, other: &Self) -> bool {
         (&self.scheduler, self.flags, self.timeout)

@@ -14,28 +14,24 @@ use crate::{
 /// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
 /// that are held back, with the reason.
 pub fn ready(
-    ops: Vec<Op>,
+    mut ops: Vec<Op>,
     state: &Observed,
     desired: &Desired,
 ) -> (Vec<Op>, Vec<(Op, &'static str)>) {
     let mut taking = BTreeMap::new();
     let unscheduled = unscheduled(&ops, state);
-    let (mut ready, mut held_back) = (Vec::with_capacity(ops.len()), Vec::new());
-    for op in ops {
-        if stands_on(&op, &unscheduled) {
-            continue;
-        }
-        let without = |server| unscheduled.get(server).copied();
-        let reason = scheduled(&op).and_then(without);
+    ops.retain(|op| !stands_on(op, &unscheduled));
+    let mut reasons = Vec::new();
+    let held_back = ops.extract_if(.., |op| {
+        let reason = scheduled(op).and_then(|server| unscheduled.get(server).copied());
         let reason = reason
-            .or_else(|| exposed(&op, state, desired))
-            .or_else(|| missing(&op, state, desired, &mut taking));
-        match reason {
-            None => ready.push(op),
-            Some(reason) => held_back.push((op, reason)),
-        }
-    }
-    (ready, held_back)
+            .or_else(|| exposed(op, state, desired))
+            .or_else(|| missing(op, state, desired, &mut taking));
+        reasons.extend(reason);
+        reason.is_some()
+    });
+    let held_back: Vec<_> = held_back.collect();
+    (ops, held_back.into_iter().zip(reasons).collect())
 }
 
 /// The virtual server that an operation gives a scheduler.
@@ -55,15 +51,15 @@ fn unscheduled(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey, &'sta
     }
     let known = state.schedulers();
     for op in ops {
-        let (Op::AddVirtualServer { server, service } | Op::EditVirtualServer { server, service }) =
-            op
+        let (Op::AddVirtualServer { server, scheduling }
+        | Op::EditVirtualServer { server, scheduling }) = op
         else {
             continue;
         };
         let family = Family::of(server.address);
         let held = state.virtual_servers.get(server);
-        let changes = held.is_some_and(|held| held.scheduler != service.scheduler);
-        if !known.contains(&service.scheduler) {
+        let changes = held.is_some_and(|held| held.scheduler != scheduling.scheduler);
+        if !known.contains(&scheduling.scheduler) {
             servers.insert(*server, "held back: the kernel does not have its scheduler");
         } else if changes && !(state.sets.contains_key(&hold(*server).0) && filters(state, family))
         {

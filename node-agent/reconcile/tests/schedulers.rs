@@ -103,8 +103,8 @@ fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op)
 
 /// Applies one operation; a scheduler is only changed while exactly that virtual server is held.
 fn judged(kernel: &mut ModelKernel, op: &Op) -> Result<(), String> {
-    if let Op::EditVirtualServer { server, service } = op
-        && kernel.state.virtual_servers[server].scheduler != service.scheduler
+    if let Op::EditVirtualServer { server, scheduling } = op
+        && kernel.state.virtual_servers[server].scheduler != scheduling.scheduler
     {
         assert_eq!(held(&kernel.state), [SetEntry::of(*server)].into(), "{op}");
     }

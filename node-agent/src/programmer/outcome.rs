@@ -101,9 +101,7 @@ impl Cause {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use portolan_reconcile::{RealServerKey, VirtualServer};
+    use portolan_reconcile::{RealServerKey, Scheduling};
 
     use super::*;
 
@@ -112,14 +110,13 @@ mod tests {
     }
 
     fn add_server(port: u16) -> Op {
-        let service = VirtualServer {
+        let scheduling = Scheduling {
             scheduler: "rr".into(),
             flags: 0,
             timeout: 0,
-            real_servers: BTreeMap::new(),
         };
         let server = server(port);
-        Op::AddVirtualServer { server, service }
+        Op::AddVirtualServer { server, scheduling }
     }
 
     fn add_backend(port: u16) -> Op {

@@ -5,6 +5,7 @@ mod conntrack;
 mod events;
 mod iptables;
 mod link;
+mod machine;
 mod rules;
 mod sent;
 mod servers;
@@ -107,7 +108,7 @@ impl LinuxKernel {
             OpKind::Ipvs => self.servers.apply(ops),
             OpKind::Set => self.sets.apply(ops),
             OpKind::Link => self.link.apply(ops),
-            OpKind::Rules => ops.iter().map(|op| self.rules.apply(op)).collect(),
+            OpKind::Rules => self.rules.apply(ops),
             OpKind::Sysctl => ops.iter().map(sysctl::apply).collect(),
         }
     }
@@ -115,7 +116,9 @@ impl LinuxKernel {
 
 impl Kernel for LinuxKernel {
     fn network(&mut self, device: &str) -> Result<Network, KernelError> {
-        self.link.observe(device)
+        let mut network = self.link.observe(device)?;
+        network.host.machine = machine::read();
+        Ok(network)
     }
 
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
@@ -129,8 +132,11 @@ impl Kernel for LinuxKernel {
     ) -> Result<Observed, KernelError> {
         let (mut rules, mut unread_rules) = (BTreeMap::new(), BTreeMap::new());
         self.rules.look();
-        for family in Family::BOTH {
-            match self.rules.observe(family) {
+        let reading = self.rules.begin_reading();
+        let virtual_servers = self.servers.observe();
+        let sets = self.sets.observe();
+        for (family, found) in self.rules.observe(reading) {
+            match found {
                 Ok(found) => drop(rules.insert(family, found)),
                 // The other family, and all that stands on no rules, goes on without.
                 Err(error) => drop(unread_rules.insert(family, error.reason)),
@@ -140,9 +146,9 @@ impl Kernel for LinuxKernel {
             device_up: network.device_up,
             routes: network.routes,
             host: network.host,
-            virtual_servers: self.servers.observe()?,
+            virtual_servers: virtual_servers?,
             loaded_schedulers: BTreeSet::new(),
-            sets: self.sets.observe()?,
+            sets: sets?,
             spare_set: self.sets.has_spare()?,
             rules,
             unread_rules,

@@ -10,7 +10,7 @@ use portolan_reconcile::rules::{ObservedRules, cleanup_text};
 use tracing::info;
 
 use super::iptables::{self, IptablesChoice, Variant};
-use super::tool;
+use super::tool::{self, Running};
 use crate::kernel::KernelError;
 
 /// How long the tools wait for the lock of the tables, in seconds. Everything else waits as long.
@@ -25,8 +25,8 @@ pub struct Rules {
     reason: &'static str,
     /// The other variant, and the families for which it may have chains of ours.
     left: Option<(Variant, BTreeSet<Family>)>,
-    /// Whether somebody held the lock of the tables all the time that we may wait for it. Both
-    /// families have the same lock, so the other one hardly waits for it again.
+    /// Whether somebody held the lock of the tables all the time that we may wait for it. Whatever is
+    /// loaded next hardly waits for it again.
     locked: bool,
 }
 
@@ -55,44 +55,56 @@ impl Rules {
         self.locked = false;
     }
 
-    /// Our rules as they are loaded.
-    ///
-    /// # Errors
-    /// What the tool says.
-    pub fn observe(&self, family: Family) -> Result<ObservedRules, KernelError> {
-        let action = format!("read {family} rules");
-        saved(self.variant, family).map_err(|error| explain(&action, self.variant, &error))
+    /// Begins to read our rules as they are loaded, both families at once: most of the time goes into
+    /// starting the tools.
+    pub fn begin_reading(&self) -> Reading {
+        Reading(Family::BOTH.map(|family| (family, begin_saving(self.variant, family))))
     }
 
-    /// Loads the rules of an operation, and takes them out of the other variant.
-    ///
-    /// # Errors
-    /// What the tool says, and what to check.
-    pub fn apply(&mut self, op: &Op) -> Result<(), KernelError> {
-        let done = self.apply_with(op);
-        self.locked |= done.as_ref().is_err_and(is_locked);
-        // The older tables are loaded one after the other, the newer ones all at once or not at all.
-        let in_doubt = self.variant != Variant::Nft && !self.locked;
-        done.map_err(|error| explain(op, self.variant, &error).in_doubt_if(in_doubt))
+    /// Our rules of both families as they are loaded, or what the tool says.
+    pub fn observe(&self, reading: Reading) -> [(Family, Result<ObservedRules, KernelError>); 2] {
+        reading.0.map(|(family, begun)| {
+            let found = saved(self.variant, family, begun);
+            let action = format!("read {family} rules");
+            (
+                family,
+                found.map_err(|error| explain(&action, self.variant, &error)),
+            )
+        })
     }
 
-    fn apply_with(&mut self, op: &Op) -> Result<(), KernelError> {
-        let Op::LoadRules {
-            family,
-            text,
-            rules,
-        } = op
-        else {
+    /// Loads the rules of operations, of all families at once, and takes them out of the other
+    /// variant. The errors are what the tool says, and what to check.
+    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+        let begun: Vec<_> = ops.iter().map(|op| self.begin(op)).collect();
+        let finish = |(op, begun)| {
+            let done = self.finish(op, begun);
+            self.locked |= done.as_ref().is_err_and(is_locked);
+            // The older tables are loaded one after the other, the newer ones all at once or not at
+            // all.
+            let in_doubt = self.variant != Variant::Nft && !self.locked;
+            done.map_err(|error| explain(op, self.variant, &error).in_doubt_if(in_doubt))
+        };
+        ops.iter().zip(begun).map(finish).collect()
+    }
+
+    fn begin(&self, op: &Op) -> Result<Running, KernelError> {
+        let Op::LoadRules { family, text, .. } = op else {
             return Err(KernelError::new(op, "no rules"));
         };
-        load(self.variant, *family, text, self.locked)?;
-        // A cleanup has nothing to load for a family that stands in the other variant alone.
-        let moved = if rules.is_empty() {
-            Vec::from(Family::BOTH)
-        } else {
-            vec![*family]
-        };
-        moved.into_iter().try_for_each(|family| self.leave(family))
+        begin_loading(self.variant, *family, text, self.locked)
+    }
+
+    fn finish(&mut self, op: &Op, begun: Result<Running, KernelError>) -> Result<(), KernelError> {
+        begun?.finish()?;
+        match op {
+            // A cleanup has nothing to load for a family that stands in the other variant alone.
+            Op::LoadRules { rules, .. } if rules.is_empty() => Family::BOTH
+                .into_iter()
+                .try_for_each(|family| self.leave(family)),
+            Op::LoadRules { family, .. } => self.leave(*family),
+            _ => Ok(()),
+        }
     }
 
     fn leave(&mut self, family: Family) -> Result<(), KernelError> {
@@ -100,8 +112,9 @@ impl Rules {
             return Ok(());
         };
         if families.contains(&family) {
-            if let Some(text) = cleanup_text(&saved(*other, family)?) {
-                load(*other, family, &text, self.locked)?;
+            let found = saved(*other, family, begin_saving(*other, family))?;
+            if let Some(text) = cleanup_text(&found) {
+                begin_loading(*other, family, &text, self.locked)?.finish()?;
                 info!(variant = %other, %family, "took our rules out of the other variant of iptables");
             }
             families.remove(&family);
@@ -110,8 +123,20 @@ impl Rules {
     }
 }
 
-fn saved(variant: Variant, family: Family) -> Result<ObservedRules, KernelError> {
-    let output = tool::run(&variant.save(family), &[], None)?;
+/// Tools that read the rules of both families.
+#[derive(Debug)]
+pub struct Reading([(Family, Result<Running, KernelError>); 2]);
+
+fn begin_saving(variant: Variant, family: Family) -> Result<Running, KernelError> {
+    tool::start(&variant.save(family), &[], None)
+}
+
+fn saved(
+    variant: Variant,
+    family: Family,
+    begun: Result<Running, KernelError>,
+) -> Result<ObservedRules, KernelError> {
+    let output = begun?.finish()?;
     let text = String::from_utf8_lossy(&output.stdout);
     match left_out(&text) {
         None => Ok(ObservedRules::parse(&text)),
@@ -134,14 +159,19 @@ fn left_out(saved: &str) -> Option<&str> {
     incompatible.find(|remark| ours.iter().any(|table| remark.starts_with(table)))
 }
 
-fn load(variant: Variant, family: Family, text: &str, locked: bool) -> Result<(), KernelError> {
+fn begin_loading(
+    variant: Variant,
+    family: Family,
+    text: &str,
+    locked: bool,
+) -> Result<Running, KernelError> {
     let seconds = if locked {
         LOCK_SECONDS_AGAIN
     } else {
         LOCK_SECONDS
     };
     let arguments = ["--noflush", "-w", seconds];
-    tool::run(&variant.restore(family), &arguments, Some(text)).map(drop)
+    tool::start(&variant.restore(family), &arguments, Some(text))
 }
 
 /// The tools say so in these words, whichever way they were asked to wait.
@@ -149,7 +179,7 @@ fn is_locked(error: &KernelError) -> bool {
     error.reason.contains("xtables lock")
 }
 
-/// The same for both families, of which only one waited for it: it is one cause.
+/// The same for both families, which wait for the same lock: it is one cause.
 const LOCKED: &str = "somebody holds the lock of the tables (`lsof /run/xtables.lock` shows who); the \
                       rules are loaded soon after it is free";
 

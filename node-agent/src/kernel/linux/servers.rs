@@ -5,7 +5,9 @@ use std::path::Path;
 
 use ipvs_rs::{Destination, Flags, Forwarding, Request, Service, ServiceKey, Socket};
 use portolan_plan::Protocol;
-use portolan_reconcile::{Connections, Op, RealServerKey, VirtualServer, VirtualServerKey};
+use portolan_reconcile::{
+    Connections, Op, RealServerKey, Scheduling, VirtualServer, VirtualServerKey,
+};
 
 use crate::kernel::KernelError;
 
@@ -118,10 +120,10 @@ impl Servers {
 /// The kernel says "no such file" of a scheduler and of a virtual server alike; the request tells which.
 fn explain(op: &Op, error: &ipvs_rs::Error) -> KernelError {
     match op {
-        Op::AddVirtualServer { service, .. } | Op::EditVirtualServer { service, .. }
+        Op::AddVirtualServer { scheduling, .. } | Op::EditVirtualServer { scheduling, .. }
             if error.is_unknown_scheduler() =>
         {
-            KernelError::new(op, &no_scheduler(&service.scheduler))
+            KernelError::new(op, &no_scheduler(&scheduling.scheduler))
         }
         _ => KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket()),
     }
@@ -222,7 +224,7 @@ fn key(server: &VirtualServerKey) -> ServiceKey {
     ServiceKey::address(protocol, server.address, server.port)
 }
 
-fn service(server: &VirtualServerKey, wanted: &VirtualServer) -> Service {
+fn service(server: &VirtualServerKey, wanted: &Scheduling) -> Service {
     Service {
         flags: Flags(wanted.flags),
         timeout: wanted.timeout,
@@ -238,11 +240,11 @@ fn request(op: &Op) -> Option<Request> {
     Some(match op {
         Op::AddVirtualServer {
             server,
-            service: wanted,
+            scheduling: wanted,
         } => Request::NewService(service(server, wanted)),
         Op::EditVirtualServer {
             server,
-            service: wanted,
+            scheduling: wanted,
         } => Request::SetService(service(server, wanted)),
         Op::DeleteVirtualServer { server } => Request::DelService(key(server)),
         Op::AddRealServer {

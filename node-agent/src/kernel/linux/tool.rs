@@ -1,9 +1,18 @@
 //! The only file of the agent that starts programs: the tools of iptables, a few times in its life.
 
+use std::fmt::Display;
 use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::kernel::KernelError;
+
+/// A tool at work. Whoever starts one has to let it finish.
+#[derive(Debug)]
+#[must_use = "a tool that nobody waits for stays in the list of processes"]
+pub(super) struct Running {
+    program: String,
+    child: Child,
+}
 
 /// Runs a tool to its end, with text on its standard input.
 ///
@@ -14,7 +23,18 @@ pub(super) fn run(
     arguments: &[&str],
     input: Option<&str>,
 ) -> Result<Output, KernelError> {
-    let failed = |reason: String| KernelError::new(&format_args!("run {program}"), &reason);
+    start(program, arguments, input)?.finish()
+}
+
+/// Starts a tool and gives it a text on its standard input.
+///
+/// # Errors
+/// It is not there, and which package has it.
+pub(super) fn start(
+    program: &str,
+    arguments: &[&str],
+    input: Option<&str>,
+) -> Result<Running, KernelError> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(if input.is_some() {
@@ -25,23 +45,52 @@ pub(super) fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(format!("{error}; install the package iptables")))?;
+        .map_err(|error| {
+            failed(
+                program,
+                &format_args!("{error}; install the package iptables"),
+            )
+        })?;
     // The text is far smaller than what the tool reads before it writes anything, so writing all
     // of it first cannot block both sides. A tool that ends early is judged by its exit status.
-    if let (Some(text), Some(mut stdin)) = (input, child.stdin.take())
-        && let Err(error) = stdin.write_all(text.as_bytes())
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        return Err(failed(error.to_string()));
+    let written = match (input, child.stdin.take()) {
+        (Some(text), Some(mut stdin)) => stdin.write_all(text.as_bytes()),
+        _ => Ok(()),
+    };
+    let running = Running {
+        program: program.into(),
+        child,
+    };
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            // What it makes of half a text is not asked.
+            drop(running.finish());
+            Err(failed(program, &error))
+        }
+        _ => Ok(running),
     }
-    let output = child
-        .wait_with_output()
-        .map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(output);
+}
+
+impl Running {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(super) fn finish(self) -> Result<Output, KernelError> {
+        let Self { program, child } = self;
+        let output = child
+            .wait_with_output()
+            .map_err(|error| failed(&program, &error))?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let said = words(&String::from_utf8_lossy(&output.stderr));
+        Err(failed(&program, &format_args!("{}: {said}", output.status)))
     }
-    let said = words(&String::from_utf8_lossy(&output.stderr));
-    Err(failed(format!("{}: {said}", output.status)))
+}
+
+fn failed(program: &str, reason: &dyn Display) -> KernelError {
+    KernelError::new(&format_args!("run {program}"), &format_args!("{reason}"))
 }
 
 /// What a tool said, without remarks, and without what it says every second while it waits.
