@@ -4,6 +4,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=portolan");
     let files = [
         "portolan/plan/v1/entry.proto",
+        "portolan/plan/v1/saved.proto",
         "portolan/plan/v1/stream.proto",
     ];
     let descriptors = protox::compile(files, ["."])?;

@@ -9,5 +9,7 @@ pub mod kernel;
 pub mod programmer;
 pub mod receive;
 pub mod record;
+pub mod saved;
+pub mod show;
 pub mod slot;
 mod watchdog;

@@ -25,6 +25,8 @@ struct State {
     // Whoever reads it for long holds it while the next one is made.
     plan: Arc<NodePlan>,
     generation: u64,
+    /// Whether it is a controller's. One from disk may be behind the kernel.
+    live: bool,
     taken: u64,
     change: Change,
     disturbed: bool,
@@ -82,6 +84,8 @@ pub struct Taken {
     pub generation: u64,
     /// The hash of the values in use, of the whole plan.
     pub hash: PlanHash,
+    /// Whether a controller sent it. What one from disk does not name is left alone (S-183).
+    pub live: bool,
     /// The plan, or what of it changed.
     pub what: TakenPlan,
 }
@@ -109,6 +113,7 @@ impl State {
         Taken {
             generation: self.generation,
             hash: self.plan.usable_hash(),
+            live: self.live,
             what,
         }
     }
@@ -137,9 +142,38 @@ impl PlanSlot {
         let State { plan, change, .. } = &mut *state;
         change.note(&staged, plan);
         Arc::make_mut(plan).apply(staged, expected)?;
+        if !state.live {
+            state.live = true;
+            // What was left alone so far is compared now.
+            state.change = Change::Everything;
+        }
         state.generation += 1;
         self.bell.notify_all();
         Ok(state.generation)
+    }
+
+    /// Puts a plan from disk here, unless a controller sent one already.
+    pub fn bring_back(&self, plan: NodePlan) {
+        let mut state = self.lock();
+        if state.live {
+            return;
+        }
+        state.plan = Arc::new(plan);
+        state.change = Change::Everything;
+        state.generation += 1;
+        self.bell.notify_all();
+    }
+
+    /// Whether a controller sent a plan.
+    pub fn is_live(&self) -> bool {
+        self.lock().live
+    }
+
+    /// The plan that a controller sent, and its generation, as far as it was taken.
+    pub fn live(&self) -> Option<(u64, Arc<NodePlan>)> {
+        let state = self.lock();
+        let taken = state.live && state.taken == state.generation;
+        taken.then(|| (state.generation, state.plan.clone()))
     }
 
     /// The hash of the plan held; `None` before a first one.

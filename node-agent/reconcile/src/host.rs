@@ -29,6 +29,20 @@ pub struct HostNetwork {
     pub addresses: Vec<HostAddress>,
     /// Routes over interfaces other than our device.
     pub routes: Vec<HostRoute>,
+    /// The machine that all this is on.
+    pub machine: Machine,
+}
+
+/// What kernel settings depend on besides the network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// How many processors are on; 0 if that is not known.
+    pub processors: u32,
+    /// Major and minor number of the kernel's version.
+    pub kernel: (u32, u32),
+    /// Whether the limit of tracked connections can be set here. It is one for the whole machine, and
+    /// the kernel lets only the first network namespace set it.
+    pub limits_conntrack: bool,
 }
 
 /// An interface of the node.

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::StateArguments;
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
+use crate::saved::SavedPlan;
 
 /// Remove from the kernel what the agent put there, and nothing else: virtual servers on record,
 /// our routes and device, chains in both variants of iptables, and sets. Safe to run twice, and on nodes that never ran an
@@ -62,6 +63,8 @@ impl Cleanup {
             );
         }
         record.remove()?;
+        // Whatever node it is of: what is served next is told by a controller.
+        SavedPlan::new(&self.state.state_dir, "").remove()?;
         Ok(())
     }
 }

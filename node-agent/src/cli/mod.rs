@@ -3,6 +3,7 @@
 mod cleanup;
 mod desired;
 mod run;
+mod show;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ enum Command {
     Run(run::Run),
     /// Print what the kernel would be given for a plan; touches nothing.
     Desired(desired::Desired),
+    /// Show what the kernel holds, beside what the last plan wants.
+    Show(show::Show),
     /// Remove from the kernel what the agent put there, and nothing else.
     Cleanup(cleanup::Cleanup),
 }
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
     let end = match arguments.command {
         Command::Run(command) => command.execute(),
         Command::Desired(command) => command.execute(),
+        Command::Show(command) => command.execute(),
         Command::Cleanup(command) => command.execute(),
     };
     match end {

@@ -15,6 +15,7 @@ use crate::kernel::{IptablesChoice, LinuxKernel};
 use crate::programmer::{Applied, Programmer};
 use crate::receive::{Address, Receiver};
 use crate::record::Record;
+use crate::saved::{Keeper, SavedPlan};
 use crate::slot::PlanSlot;
 use crate::watchdog;
 
@@ -60,6 +61,8 @@ impl Run {
         let slot = Arc::new(PlanSlot::default());
         let bell = slot.clone();
         let events = Events::listen(kernel.port(), move || bell.disturb())?;
+        let saved = SavedPlan::new(&self.state.state_dir, &node);
+        let mut keeper = Keeper::new(saved, slot.clone());
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());
         let programmer = Programmer::new(kernel, slot.clone(), record, applied, drains);
@@ -72,7 +75,7 @@ impl Run {
             node,
             controller: self.controller,
             slot: slot.clone(),
-            applied: applied_receiver,
+            applied: applied_receiver.clone(),
             draining,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,12 +86,14 @@ impl Run {
             let mut interrupt = signal(SignalKind::interrupt())?;
             tokio::select! {
                 () = receiver.run() => {}
+                () = keeper.run(applied_receiver) => {}
                 () = watchdog::watch(slot.clone()) => {}
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
             Ok::<_, std::io::Error>(())
         });
+        keeper.finish();
         drop(events);
         slot.stop();
         if thread.join().is_err() {

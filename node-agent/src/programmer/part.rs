@@ -28,12 +28,14 @@ impl<K: Kernel> Programmer<K> {
         if in_step {
             let taken = self.slot.take_changed();
             let (generation, hash) = (taken.generation, taken.hash);
+            self.live = taken.live;
             if let Some(work) = self.work(taken) {
                 return (generation, hash, work);
             }
         }
         let taken = self.slot.take();
         let (generation, hash) = (taken.generation, taken.hash);
+        self.live = taken.live;
         let work = self.work(taken).unwrap_or(Work::Whole(None));
         (generation, hash, work)
     }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use portolan_reconcile::Op;
+use portolan_reconcile::{Op, sysctl_is_enough};
 
 use crate::kernel::KernelError;
 
@@ -22,7 +22,7 @@ pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
     Some((name.clone(), value.trim().into()))
 }
 
-/// Writes a setting.
+/// Writes a setting, and reads back whether the kernel took it as it is.
 ///
 /// # Errors
 /// What the system says, and what to check.
@@ -45,7 +45,14 @@ pub fn apply(op: &Op) -> Result<(), KernelError> {
             _ => "is /proc/sys writable for this process?",
         };
         Err(KernelError::new(op, &format_args!("{error}; {hint}")))
-    })
+    })?;
+    match read(name) {
+        Some((_, found)) if !sysctl_is_enough(name, &found, value) => {
+            let made = format!("the kernel made {found} of it; is the value in its range?");
+            Err(KernelError::new(op, &made))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What to do about a setting that is not there.

@@ -1,0 +1,102 @@
+//! `portolan-agent show`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use portolan_plan::NodePlan;
+use tracing::warn;
+
+use super::StateArguments;
+use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
+use crate::record::Record;
+use crate::saved::{Origin, SavedPlan};
+use crate::show::{Found, Shown, Style, render};
+
+/// Show what the kernel holds: virtual servers with the Service that each belongs to, backends with
+/// weight and connections, and what differs from the last plan. Reads only.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Virtual servers of others, too.
+    #[arg(long)]
+    all: bool,
+    /// Look again every so many seconds, until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    watch: Option<u16>,
+    /// The dummy device.
+    #[arg(long, default_value = "kube-ipvs0", value_name = "NAME")]
+    device: String,
+    /// The form of the output.
+    #[arg(long, short, value_enum, default_value = "table")]
+    output: Form,
+    #[command(flatten)]
+    state: StateArguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+impl Show {
+    pub(super) fn execute(self) -> anyhow::Result<()> {
+        let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+        loop {
+            let text = self.look(&mut kernel)?;
+            let mut out = std::io::stdout().lock();
+            if self.watch.is_some() && out.is_terminal() {
+                // The beginning of the screen, and nothing below what follows.
+                write!(out, "\x1b[H\x1b[J")?;
+            }
+            write!(out, "{text}")?;
+            out.flush()?;
+            drop(out);
+            let Some(seconds) = self.watch else {
+                return Ok(());
+            };
+            std::thread::sleep(Duration::from_secs(seconds.into()));
+        }
+    }
+
+    fn look(&self, kernel: &mut LinuxKernel) -> anyhow::Result<String> {
+        let plan = self.plan();
+        let recorded = Record::open(&self.state.state_dir)?.read();
+        let recorded = recorded.unwrap_or_else(|problem| {
+            warn!(%problem, "what is ours is told by the plan alone");
+            None
+        });
+        let network = kernel.network(&self.device)?;
+        let observed = kernel.observe(network, BTreeMap::new())?;
+        let servers: Vec<_> = observed.virtual_servers.keys().copied().collect();
+        let connections = kernel.connections(&servers)?;
+        let shown = Shown::of(&Found {
+            observed: &observed,
+            connections: &connections,
+            recorded: &recorded.unwrap_or_else(BTreeSet::new),
+            plan: plan.as_ref().map(|(plan, origin)| (plan, origin)),
+        });
+        if self.output == Form::Json {
+            let text = serde_json::to_string_pretty(&shown).context("write it as JSON")?;
+            return Ok(text + "\n");
+        }
+        let style = Style {
+            colour: std::io::stdout().is_terminal(),
+            all: self.all,
+        };
+        Ok(render(&shown, style, SystemTime::now()))
+    }
+
+    fn plan(&self) -> Option<(NodePlan, Origin)> {
+        let saved = SavedPlan::new(&self.state.state_dir, "");
+        saved.read_of_any_node().unwrap_or_else(|problem| {
+            warn!(%problem, "showing what the kernel holds without it");
+            None
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! What kernel settings depend on besides the network, from `/sys` and `/proc`.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use portolan_reconcile::Machine;
+
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+
+/// Whatever cannot be read stays unknown, and what depends on it is left alone.
+pub(super) fn read() -> Machine {
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    Machine {
+        processors: processors(&text(ONLINE)),
+        kernel: version(&text(RELEASE)).unwrap_or_default(),
+        limits_conntrack: limits_conntrack(),
+    }
+}
+
+/// How many processors a list like `0-3,6` names.
+fn processors(list: &str) -> u32 {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        Some(last.checked_sub(first)?.saturating_add(1))
+    };
+    let ranges = list.trim().split(',');
+    ranges.filter_map(count).fold(0, u32::saturating_add)
+}
+
+/// The first two numbers of `6.1.0-32-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The kernel makes the file one that nobody may write in all network namespaces but the first.
+fn limits_conntrack() -> bool {
+    const OWNER_WRITES: u32 = 0o200;
+    std::fs::metadata(LIMIT).is_ok_and(|file| file.permissions().mode() & OWNER_WRITES != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_and_versions_read_as_the_kernel_writes_them() {
+        for (list, count) in [
+            ("0\n", 1),
+            ("0-3\n", 4),
+            ("0-3,6,8-9\n", 7),
+            ("", 0),
+            ("3-1", 0),
+            ("0-4294967295", u32::MAX),
+        ] {
+            assert_eq!(processors(list), count, "{list:?}");
+        }
+        for (release, numbers) in [
+            ("6.1.0-32-amd64\n", Some((6, 1))),
+            ("5.10.223", Some((5, 10))),
+            ("4.19", Some((4, 19))),
+            ("six", None),
+            ("", None),
+        ] {
+            assert_eq!(version(release), numbers, "{release:?}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What the kernel holds, beside what the last plan wants, for whoever has to understand a node.
+//! Pure: the kernel was looked at before.
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use portolan_plan::{Family, FrontendKind, NodePlan, Protocol};
+use portolan_reconcile::{
+    Connections, Desired, HostNetwork, Observed, RealServerKey, VirtualServer, VirtualServerKey,
+    flags,
+};
+use serde::Serialize;
+
+use crate::saved::Origin;
+
+pub use table::{Style, render};
+
+/// The last plan on this node's disk, and where it is from.
+pub type LastPlan<'a> = Option<(&'a NodePlan, &'a Origin)>;
+
+/// What was found on a node.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// What the kernel holds.
+    pub observed: &'a Observed,
+    /// How many connections its real servers have.
+    pub connections: &'a Connections,
+    /// The virtual servers on record as ours.
+    pub recorded: &'a BTreeSet<VirtualServerKey>,
+    /// The last plan.
+    pub plan: LastPlan<'a>,
+}
+
+/// A node as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown {
+    /// The last plan; `null` if there is none on disk.
+    pub plan: Option<ShownPlan>,
+    /// Virtual servers by Service, then by place; those of others last.
+    pub virtual_servers: Vec<ShownServer>,
+    /// Our sets.
+    pub sets: Vec<ShownSet>,
+    /// Our rules, by family.
+    pub rules: Vec<ShownRules>,
+}
+
+/// The last plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownPlan {
+    /// The node it is of.
+    pub node: String,
+    /// Its hash, 32 hexadecimal digits.
+    pub hash: String,
+    /// When it was written, in seconds since 1970.
+    pub written: u64,
+    /// How many Services it has.
+    pub services: usize,
+}
+
+/// Whose a virtual server is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Owner {
+    /// A Service of the plan.
+    #[serde(rename_all = "camelCase")]
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Which of its addresses it is.
+        frontend: FrontendKind,
+    },
+    /// On record as ours, and in no plan.
+    Ours,
+    /// Somebody else's: it is never touched.
+    Other,
+}
+
+/// A virtual server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownServer {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Whether the kernel has it; if not, the plan wants it.
+    pub present: bool,
+    /// Its scheduler.
+    pub scheduler: String,
+    /// How long a client stays with its backend; `null` without affinity.
+    pub affinity_seconds: Option<u32>,
+    /// Its real servers.
+    pub backends: Vec<ShownBackend>,
+}
+
+/// What a real server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum State {
+    /// It takes connections.
+    Serving,
+    /// It takes no new connections and keeps those that it has.
+    Draining,
+    /// The kernel has it, and the plan wants it otherwise.
+    Differs,
+    /// The plan wants it, and the kernel does not have it.
+    Missing,
+}
+
+/// A real server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownBackend {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Its weight; the plan's if it is missing.
+    pub weight: u32,
+    /// Its connections, established and ending.
+    pub connections: u64,
+    /// What it does.
+    pub state: State,
+}
+
+/// A set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownSet {
+    /// Its name.
+    pub name: String,
+    /// How many entries it has.
+    pub entries: usize,
+    /// How many it may have.
+    pub max_elements: u32,
+}
+
+/// The rules of a family.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownRules {
+    /// The family.
+    pub family: Family,
+    /// How many rules of ours are loaded; `null` if they cannot be read.
+    pub loaded: Option<usize>,
+    /// Why they cannot be read.
+    pub problem: Option<String>,
+}
+
+impl Shown {
+    /// Puts together what was found.
+    pub fn of(found: &Found<'_>) -> Self {
+        let owners = owners(found.plan, &found.observed.host);
+        let wanted = found
+            .plan
+            .and_then(|(plan, _)| Desired::new(plan, &found.observed.host));
+        let nothing = BTreeMap::new();
+        let wanted = wanted
+            .as_ref()
+            .map_or(&nothing, |desired| &desired.virtual_servers);
+        let held = &found.observed.virtual_servers;
+        let places: BTreeSet<_> = held.keys().chain(wanted.keys()).collect();
+        let server = |place: &&VirtualServerKey| {
+            let counts = found.connections.get(place);
+            let is_ours = found.recorded.contains(place);
+            let other = if is_ours { Owner::Ours } else { Owner::Other };
+            let owner = owners.get(place).cloned().unwrap_or(other);
+            let count =
+                |backend: &RealServerKey| counts.and_then(|counts| counts.get(backend).copied());
+            show(**place, held.get(place), wanted.get(place), owner, &count)
+        };
+        let mut virtual_servers: Vec<_> = places.iter().map(server).collect();
+        virtual_servers.sort_by(|left, right| left.owner_name().cmp(&right.owner_name()));
+        Self {
+            plan: found.plan.map(|(plan, origin)| shown_plan(plan, origin)),
+            virtual_servers,
+            sets: sets(found.observed),
+            rules: rules(found.observed),
+        }
+    }
+}
+
+impl ShownServer {
+    /// What it is listed under: Services first, by name.
+    fn owner_name(&self) -> (u8, &str, &str) {
+        match &self.owner {
+            Owner::Service {
+                namespace, name, ..
+            } => (0, namespace, name),
+            Owner::Ours => (1, "", ""),
+            Owner::Other => (2, "", ""),
+        }
+    }
+}
+
+fn shown_plan(plan: &NodePlan, origin: &Origin) -> ShownPlan {
+    let written = origin.written.duration_since(UNIX_EPOCH);
+    ShownPlan {
+        node: origin.node.clone(),
+        hash: plan.hash().to_string(),
+        written: written.unwrap_or_default().as_secs(),
+        services: plan.heads().count(),
+    }
+}
+
+/// Which Service of the plan answers where, whether or not it has endpoints.
+fn owners(plan: LastPlan<'_>, host: &HostNetwork) -> BTreeMap<VirtualServerKey, Owner> {
+    let mut owners = BTreeMap::new();
+    let Some((plan, _)) = plan else {
+        return owners;
+    };
+    for (service, head) in plan.heads() {
+        for port in &head.ports {
+            for frontend in &port.frontends {
+                let addresses: Vec<_> = match frontend.address {
+                    Some(address) => vec![address],
+                    None => host.addresses.iter().map(|own| own.address).collect(),
+                };
+                for address in addresses {
+                    let place = VirtualServerKey {
+                        address,
+                        port: frontend.port,
+                        protocol: port.protocol,
+                    };
+                    owners.insert(
+                        place,
+                        Owner::Service {
+                            namespace: service.namespace.to_string(),
+                            name: service.name.to_string(),
+                            frontend: frontend.kind,
+                        },
+                    );
+                }
+            }
+        }
+    }
+    owners
+}
+
+fn show(
+    place: VirtualServerKey,
+    held: Option<&VirtualServer>,
+    wanted: Option<&VirtualServer>,
+    owner: Owner,
+    count: &dyn Fn(&RealServerKey) -> Option<u64>,
+) -> ShownServer {
+    // What no plan knows of is as it should be.
+    let compared = matches!(owner, Owner::Service { .. });
+    let weights = |server: Option<&VirtualServer>| {
+        server.map_or_else(BTreeMap::new, |server| server.real_servers.clone())
+    };
+    let (has, wants) = (weights(held), weights(wanted));
+    let keys: BTreeSet<_> = has.keys().chain(wants.keys()).collect();
+    let backend = |key: &&RealServerKey| {
+        let state = match (has.get(key), wants.get(key)) {
+            (None, _) => State::Missing,
+            (Some(weight), Some(wanted)) if weight == wanted => State::Serving,
+            (Some(0), _) => State::Draining,
+            (Some(_), _) if compared => State::Differs,
+            (Some(_), _) => State::Serving,
+        };
+        ShownBackend {
+            address: key.address,
+            port: key.port,
+            weight: has.get(key).or(wants.get(key)).copied().unwrap_or(0),
+            connections: count(key).unwrap_or(0),
+            state,
+        }
+    };
+    let backends = keys.iter().map(backend).collect();
+    let server = held.or(wanted);
+    let persistent = server.filter(|server| server.flags & flags::PERSISTENT != 0);
+    ShownServer {
+        owner,
+        protocol: place.protocol,
+        address: place.address,
+        port: place.port,
+        present: held.is_some(),
+        scheduler: server.map_or_else(String::new, |server| server.scheduler.to_string()),
+        affinity_seconds: persistent.map(|server| server.timeout),
+        backends,
+    }
+}
+
+fn sets(observed: &Observed) -> Vec<ShownSet> {
+    let set =
+        |(id, set): (&portolan_reconcile::SetId, &portolan_reconcile::ObservedSet)| ShownSet {
+            name: id.to_string(),
+            entries: set.entries.len(),
+            max_elements: set.max_elements,
+        };
+    observed.sets.iter().map(set).collect()
+}
+
+fn rules(observed: &Observed) -> Vec<ShownRules> {
+    let of_family = |family: Family| ShownRules {
+        family,
+        loaded: observed.rules.get(&family).map(|rules| rules.len()),
+        problem: observed.unread_rules.get(&family).cloned(),
+    };
+    Family::BOTH.into_iter().map(of_family).collect()
+}
+
+/// How long ago something was, in words.
+fn ago(then: SystemTime, now: SystemTime) -> String {
+    let Ok(age) = now.duration_since(then) else {
+        return "at a time to come: is the clock right?".into();
+    };
+    match age.as_secs() {
+        seconds @ 0..=119 => format!("{seconds} s ago"),
+        seconds @ 120..=7199 => format!("{} min ago", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}

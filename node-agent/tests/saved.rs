@@ -1,0 +1,255 @@
+//! The plan on disk: what is written is read again or refused, and what a node that has nothing else
+//! does with it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+#[allow(dead_code, reason = "other tests need more of it")]
+mod running;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use portolan_agent::kernel::SharedModel;
+use portolan_agent::saved::{FileError, SavedError, SavedPlan, bring_back};
+use portolan_agent::slot::PlanSlot;
+use portolan_plan::{
+    Change, EntryHash, NodePlan, PlanDocument, PlanHash, ServiceId, StagedChanges, strategies,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use running::{Running, document};
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn later(seconds: u64) -> SystemTime {
+    now() + Duration::from_secs(seconds)
+}
+
+fn saved(state: &Path) -> SavedPlan {
+    SavedPlan::new(state, "node-a")
+}
+
+fn plan() -> NodePlan {
+    document().into_plan().unwrap()
+}
+
+/// A saved plan as a node finds it that was started again: the kernel has another name for that.
+fn write_before_reboot(state: &Path, plan: &NodePlan) {
+    saved(state).write(plan, now()).unwrap();
+    let path = state.join("plan");
+    let bytes = std::fs::read(&path).unwrap();
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap();
+    let at = bytes
+        .windows(boot.len() - 1)
+        .position(|window| *window == boot[..boot.len() - 1])
+        .unwrap();
+    let mut other = bytes[..bytes.len() - 8].to_vec();
+    other[at] ^= 1;
+    let sum = xxhash_rust::xxh3::xxh3_64(&other).to_le_bytes();
+    other.extend(sum);
+    std::fs::write(&path, other).unwrap();
+}
+
+fn boot_critical(names: &[&str]) -> PlanDocument {
+    let mut document = document();
+    for service in &mut document.services {
+        service.boot_critical = names.contains(&&*service.name);
+    }
+    document
+}
+
+fn names(slot: &PlanSlot) -> Vec<String> {
+    slot.peek(|plan| plan.heads().map(|(id, _)| id.name.to_string()).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What is written is what is read, under the same hashes: a controller that has the same plan has
+    /// nothing to send.
+    #[test]
+    fn what_is_written_is_read_again(entries in strategies::entries()) {
+        let entries = entries.into_iter();
+        let plan = NodePlan::from_entries(entries.map(|(key, entry)| (key, EntryHash::default(), entry)));
+        let state = TempDir::new().unwrap();
+        let saved = saved(state.path());
+        saved.write(&plan, now()).unwrap();
+        let (read, origin) = saved.read().unwrap().unwrap();
+        prop_assert!(read.entries().eq(plan.entries()));
+        prop_assert_eq!(origin.written, now());
+        prop_assert!(saved.is_of_this_boot(&origin));
+        saved.write(&read, now()).unwrap();
+        let (again, _) = saved.read().unwrap().unwrap();
+        prop_assert_eq!(again.hash(), read.hash());
+    }
+
+    /// Whatever happens to the file, it is read as it was written or not at all.
+    #[test]
+    fn a_damaged_plan_is_refused(at in any::<prop::sample::Index>(), bit in 0..8u32, cut in any::<bool>()) {
+        let state = TempDir::new().unwrap();
+        let saved = saved(state.path());
+        saved.write(&plan(), now()).unwrap();
+        let path = state.path().join("plan");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = at.index(bytes.len());
+        if cut {
+            bytes.truncate(at);
+        } else {
+            bytes[at] ^= 1 << bit;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let refused = saved.read().unwrap_err();
+        prop_assert!(
+            matches!(refused, SavedError::File { error: FileError::Checksum | FileError::Version, .. }),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_of_another_node_is_refused_and_one_that_is_not_there_is_none() {
+    let state = TempDir::new().unwrap();
+    assert!(saved(state.path()).read().unwrap().is_none());
+    saved(state.path()).write(&plan(), now()).unwrap();
+    let other = SavedPlan::new(state.path(), "node-b").read().unwrap_err();
+    assert!(
+        other
+            .to_string()
+            .contains("it is the plan of node \"node-a\", and this is \"node-b\""),
+        "{other}"
+    );
+    saved(state.path()).remove().unwrap();
+    assert!(saved(state.path()).read().unwrap().is_none());
+    saved(state.path()).remove().unwrap();
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_named_and_the_plan_before_stays() {
+    let state = TempDir::new().unwrap();
+    saved(state.path()).write(&plan(), now()).unwrap();
+    std::fs::create_dir(state.path().join("plan.new")).unwrap();
+    let failed = saved(state.path())
+        .write(&NodePlan::default(), now())
+        .unwrap_err();
+    assert!(
+        failed.to_string().contains("is the state directory there"),
+        "{failed}"
+    );
+    let (read, _) = saved(state.path()).read().unwrap().unwrap();
+    assert_eq!(read.heads().count(), plan().heads().count());
+}
+
+/// Since the node was started the kernel has what the plan says: all of it, however old.
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_of_the_agent_all_of_the_plan_is_served() {
+    let state = TempDir::new().unwrap();
+    saved(state.path()).write(&plan(), now()).unwrap();
+    let slot = Arc::new(PlanSlot::default());
+    bring_back(&saved(state.path()), &slot, later(86_400)).await;
+    assert_eq!(names(&slot).len(), plan().heads().count());
+    assert!(
+        !slot.is_live() && slot.live().is_none(),
+        "it is not written to disk again"
+    );
+    let (read, _) = saved(state.path()).read().unwrap().unwrap();
+    assert_eq!(
+        slot.hash(),
+        Some(read.hash()),
+        "a controller that has it sends nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_reboot_an_old_plan_serves_what_is_boot_critical_until_nobody_came() {
+    let state = TempDir::new().unwrap();
+    write_before_reboot(state.path(), &boot_critical(&["dns"]).into_plan().unwrap());
+    let slot = Arc::new(PlanSlot::default());
+    bring_back(&saved(state.path()), &slot, later(600)).await;
+    assert_eq!(names(&slot).len(), plan().heads().count(), "it is young");
+    let slot = Arc::new(PlanSlot::default());
+    let disk = saved(state.path());
+    let begun = tokio::time::Instant::now();
+    let waiting = tokio::spawn({
+        let slot = slot.clone();
+        async move { bring_back(&disk, &slot, later(601)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(59_999)).await;
+    assert_eq!(names(&slot), ["dns"]);
+    waiting.await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(60));
+    assert_eq!(names(&slot).len(), plan().heads().count());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_comes_is_never_replaced_by_the_disk() {
+    let state = TempDir::new().unwrap();
+    write_before_reboot(state.path(), &plan());
+    let running = Running::start(SharedModel::default(), state.path());
+    let disk = saved(state.path());
+    let slot = running.slot.clone();
+    let waiting = tokio::spawn(async move { bring_back(&disk, &slot, later(601)).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut document = document();
+    document.services.retain(|service| &*service.name == "web");
+    let mut staged = StagedChanges::snapshot();
+    for (key, entry) in document.into_plan().unwrap().entries() {
+        staged.push(Change::Upsert {
+            key: key.clone(),
+            hash: EntryHash::default(),
+            entry: Some(entry.clone()),
+        });
+    }
+    running.slot.commit(staged, PlanHash::default()).unwrap();
+    waiting.await.unwrap();
+    assert_eq!(names(&running.slot), ["web"]);
+    bring_back(&saved(state.path()), &running.slot, later(0)).await;
+    assert_eq!(names(&running.slot), ["web"]);
+    running.stop();
+}
+
+/// S-183: a plan from disk may be behind the kernel; what it does not name stays until a controller
+/// has spoken.
+#[test]
+fn a_plan_from_disk_takes_nothing_away() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.program(document());
+    let kernel = running.stop();
+    let before = kernel.lock().state.virtual_servers.clone();
+    let running = Running::start(kernel, state.path());
+    let web = ServiceId::new("default", "web");
+    running.slot.bring_back(plan().part([&web]));
+    let first = running.wait(|applied| applied.generation > 0);
+    assert_eq!((first.failed, first.operations), (0, 0));
+    assert_eq!(running.kernel.lock().state.virtual_servers, before);
+    let mut document = document();
+    document.services.retain(|service| &*service.name == "web");
+    let live = running.program(document);
+    assert!(live.operations > 0, "now it goes");
+    assert!(running.kernel.lock().state.virtual_servers.len() < before.len());
+    running.stop();
+}
+
+/// What is missing in the kernel is served from disk.
+#[test]
+fn a_plan_from_disk_is_programmed_into_an_empty_kernel() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.slot.bring_back(plan());
+    let first = running.wait(|applied| applied.generation > 0);
+    assert!(first.failed == 0 && first.operations > 0);
+    let fresh = running.stop();
+    let other = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), other.path());
+    running.program(document());
+    let live = running.stop();
+    assert_eq!(
+        fresh.lock().state.virtual_servers,
+        live.lock().state.virtual_servers
+    );
+    assert_eq!(fresh.lock().state.sets, live.lock().state.sets);
+}
