@@ -61,6 +61,8 @@ pub struct Delivery {
     /// What somebody else changed in the kernel, of each kind that ever was; `None` while the agent
     /// has not told.
     pub drifted: Option<Arc<[Drift]>>,
+    /// Ports on which the agent should answer and cannot, in words: the first [`REMEMBERED`].
+    pub closed_ports: Arc<[String]>,
 }
 
 /// What agents said last, by node.
@@ -90,6 +92,7 @@ impl Board {
             acked: None,
             overdue: None,
             drifted: None,
+            closed_ports: Arc::default(),
         };
         nodes.deliveries.insert(node.clone(), delivery);
         self.news(nodes, node);
@@ -114,6 +117,13 @@ impl Board {
     /// The agent of a node told what somebody else changed in the kernel since it started.
     pub fn drifted(&self, node: &str, drift: Vec<Drift>) {
         self.update(node, |delivery| delivery.drifted = Some(drift.into()));
+    }
+
+    /// The agent of a node told on which ports it cannot listen.
+    pub fn closed_ports(&self, node: &str, mut closed: Vec<String>) {
+        closed.truncate(REMEMBERED);
+        let closed: Arc<[String]> = closed.into();
+        self.update(node, |delivery| delivery.closed_ports = closed);
     }
 
     /// The stream of a node ended. Only the stream that was `connected` at `since` can end: an older

@@ -40,6 +40,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "cluster/endpointslices.yaml",
     "coexistence/objects.yaml",
     "draining/services.yaml",
+    "health/services.yaml",
     "external/services.yaml",
     "external/endpointslices.yaml",
     "addresses/services.yaml",
@@ -73,6 +74,8 @@ pub const ADDRESSES: [&str; 2] = ["addresses/services.yaml", "addresses/endpoint
 pub const SCHEDULERS: [&str; 2] = ["schedulers/services.yaml", "schedulers/endpointslices.yaml"];
 /// A Service whose endpoints come and go, on the same nodes.
 pub const DRAINING: &str = "draining/services.yaml";
+/// A Service with a health check port, on the same nodes.
+pub const HEALTH: &str = "health/services.yaml";
 /// Services whose endpoints are replaced under load, on the same nodes.
 pub const ROLLOUT: &str = "rollout/services.yaml";
 /// Services whose UDP endpoints change, on the same nodes.

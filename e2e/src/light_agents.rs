@@ -48,6 +48,7 @@ impl LightAgents {
                 slot: slot.clone(),
                 applied,
                 draining,
+                health: Arc::default(),
             };
             drop(runtime.spawn(receiver.run()));
             let taken = slot.clone();

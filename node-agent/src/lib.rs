@@ -1,11 +1,16 @@
 //! The Portolan node agent: receives its plan and programs IPVS, ipsets, rules and routes.
 //!
 //! [`receive`] keeps the plan, [`programmer`] keeps the kernel equal to it, [`kernel`] is the only
-//! part that touches the kernel. What to write is decided in `portolan-reconcile`.
+//! part that touches the kernel. [`health`] and [`metrics`] say how that goes, [`http`] answers whoever
+//! asks. What to write is decided in `portolan-reconcile`.
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod health;
+pub mod http;
 pub mod kernel;
+pub mod metrics;
+pub mod pages;
 pub mod programmer;
 pub mod receive;
 pub mod record;

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::PlanHash;
+use portolan_plan::{Family, PlanHash};
 use portolan_reconcile::{
     Desired, Drift, Network, Observed, Op, Owned, Scope, Shared, diff, puts_off, ready,
 };
@@ -29,8 +29,9 @@ use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
 use self::look::{Ground, News};
 use self::outcome::Outcome;
-use self::part::Work;
+use self::part::{Job, Work};
 use self::schedule::{Pass, Schedule};
+use crate::health::Health;
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
 use crate::slot::{PlanSlot, Woken};
@@ -78,6 +79,7 @@ pub struct Programmer<K> {
     drains: Drains,
     drift: DriftWatch,
     applied: watch::Sender<Applied>,
+    health: Arc<Health>,
     flows: flows::Flows,
     /// What Services want together; `None` unless the shadow is as the plan wants it that was taken
     /// last.
@@ -87,14 +89,15 @@ pub struct Programmer<K> {
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// A programmer that tells what it did through `applied`, and through `draining` the addresses
-    /// of backends that drain.
+    /// A programmer that tells what it did through `applied`, through `draining` the addresses of
+    /// backends that drain, and `health` what came of each pass.
     pub fn new(
         kernel: K,
         slot: Arc<PlanSlot>,
         record: Record,
         applied: watch::Sender<Applied>,
         draining: watch::Sender<BTreeSet<IpAddr>>,
+        health: Arc<Health>,
     ) -> Self {
         let owned = record.read().unwrap_or_else(|problem| {
             warn!(%problem, "going on without the record: what stands where Services of the plan do is taken for ours");
@@ -116,6 +119,7 @@ impl<K: Kernel> Programmer<K> {
             drains: Drains::new(draining),
             drift: DriftWatch::default(),
             applied,
+            health,
             flows: flows::Flows::default(),
             shared: None,
             live: false,
@@ -186,7 +190,12 @@ impl<K: Kernel> Programmer<K> {
             .as_ref()
             .map_or(News::Some, |ground| self.look(ground, &mut outcome));
         let in_step = why == Why::Changed && news == News::None && outcome.failed == 0;
-        let (generation, hash, work) = self.take(in_step);
+        let Job {
+            generation,
+            hash,
+            facts,
+            work,
+        } = self.take(in_step);
         // Nothing is written before a first complete plan (S-183).
         if generation == 0 {
             return Pass {
@@ -202,28 +211,20 @@ impl<K: Kernel> Programmer<K> {
             ..
         } = *self.applied.borrow();
         let why = if generation > seen { Why::Changed } else { why };
-        let services = match &work {
-            Work::Part(services, _) => Some(*services),
-            Work::Whole(_) => None,
-        };
-        match work {
-            Work::Part(_, part) => self.follow(*part, &mut outcome),
-            Work::Whole(Some(desired)) => self.write(&desired, &mut outcome),
-            Work::Whole(None) => {
-                let reason = "it does not say what this node is; is the controller newer?";
-                outcome.fail(&KernelError::new("read the plan", reason));
-            }
-        }
-        if outcome.failed > 0 || outcome.unfinished {
-            self.shared = None;
-        }
+        let services = work.services();
+        self.work_on(work, &mut outcome);
         let failed = outcome.failed > 0;
+        let took = started.elapsed();
+        if let Some(ground) = ground {
+            let passed = outcome.passed(generation, ground.node, facts, took);
+            self.health.passed(passed);
+        }
         let applied = Applied {
             generation,
             hash: if failed { before } else { hash },
             services,
             operations: outcome.operations,
-            took: started.elapsed(),
+            took,
             failures: outcome.failures(),
             failed: outcome.failed,
             drift: self.drift.counts(),
@@ -237,6 +238,20 @@ impl<K: Kernel> Programmer<K> {
             unfinished: outcome.unfinished,
             period,
             took: started.elapsed(),
+        }
+    }
+
+    fn work_on(&mut self, work: Work, outcome: &mut Outcome) {
+        match work {
+            Work::Part(_, part) => self.follow(*part, outcome),
+            Work::Whole(Some(desired)) => self.write(&desired, outcome),
+            Work::Whole(None) => {
+                let reason = "it does not say what this node is; is the controller newer?";
+                outcome.fail(&KernelError::new("read the plan", reason), &Family::BOTH);
+            }
+        }
+        if outcome.failed > 0 || outcome.unfinished {
+            self.shared = None;
         }
     }
 
@@ -280,7 +295,7 @@ impl<K: Kernel> Programmer<K> {
         for rules in &desired.rules {
             if let Some(reason) = shadow.unread_rules.get(&rules.family) {
                 let action = format!("read {} rules", rules.family);
-                outcome.fail(&KernelError::new(&action, reason));
+                outcome.fail(&KernelError::new(&action, reason), &[rules.family]);
             }
         }
         self.unrecorded |= owned.claim(desired);
@@ -339,7 +354,9 @@ impl<K: Kernel> Programmer<K> {
                 Ok(()) => self.unrecorded = false,
                 Err(problem) => {
                     outcome.unrecorded = true;
-                    outcome.fail(&KernelError::new("put virtual servers on record", &problem));
+                    // No client meets less for it.
+                    let error = KernelError::new("put virtual servers on record", &problem);
+                    outcome.fail(&error, &[]);
                 }
             }
         }

@@ -11,7 +11,7 @@ use portolan_crds as crds;
 use portolan_crds::condition;
 
 use super::content::{sentence, shortened};
-use crate::board::{Acked, Delivery, Drift};
+use crate::board::{Acked, Delivery, Drift, REMEMBERED};
 
 /// Whether something is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +120,10 @@ pub struct Judgement {
 pub fn judge(delivery: Option<&Delivery>) -> Judgement {
     let state = State::of(delivery);
     let (verdict, reason) = (state.verdict(), state.reason());
-    let healthy = match state {
-        State::Applied => "Healthy",
-        _ => reason,
+    let (sound, healthy) = match state {
+        State::Applied if !closed_ports(delivery).is_empty() => (Verdict::False, "PortsClosed"),
+        State::Applied => (verdict, "Healthy"),
+        _ => (verdict, reason),
     };
     let told = delivery.filter(|delivery| delivery.connected);
     let (drifted, why) = match told.map(|delivery| delivery.drifted.as_deref()) {
@@ -137,9 +138,14 @@ pub fn judge(delivery: Option<&Delivery>) -> Judgement {
     let judged = |verdict, reason| Judged { verdict, reason };
     Judgement {
         applied: judged(verdict, reason),
-        healthy: judged(verdict, healthy),
+        healthy: judged(sound, healthy),
         drifted: judged(drifted, why),
     }
+}
+
+/// Ports on which the agent cannot listen.
+fn closed_ports(delivery: Option<&Delivery>) -> &[String] {
+    delivery.map_or(&[], |delivery| &delivery.closed_ports)
 }
 
 /// Since when a condition is what it is.
@@ -201,6 +207,16 @@ pub fn status(
     let acked = delivery.and_then(|delivery| delivery.acked.as_ref());
     let acked = acked.map(|(_, acked)| &**acked);
     let words = words(state, delivery, acked);
+    let closed = closed_ports(delivery);
+    let health_words = closed
+        .first()
+        .filter(|_| state == State::Applied)
+        .map(|first| {
+            let count = closed.len();
+            format!(
+                "{count} ports of the node are not open, the first: {first}; the agent tries again"
+            )
+        });
     let conditions = vec![
         condition(
             condition::APPLIED,
@@ -219,7 +235,7 @@ pub fn status(
         condition(
             condition::HEALTHY,
             judgement.healthy,
-            &words,
+            health_words.as_deref().unwrap_or(&words),
             previous.healthy,
             now,
         ),
@@ -234,7 +250,7 @@ pub fn status(
         drift: delivery
             .and_then(|delivery| delivery.drifted.as_deref())
             .map(|drift| number(sum(drift, |d| d.standing))),
-        failures: acked.map_or_else(Vec::new, |acked| sentences(&acked.failures)),
+        failures: failures(acked, closed),
         failed_operations: acked
             .map(|acked| number(acked.failed_operations))
             .filter(|failed| *failed > 0),
@@ -264,6 +280,13 @@ pub(super) fn condition(
         last_transition_time: moment(since),
         observed_generation: None,
     }
+}
+
+/// What fails, in the kernel first.
+fn failures(acked: Option<&Acked>, closed: &[String]) -> Vec<String> {
+    let kernel = acked.map_or(&[][..], |acked| &acked.failures);
+    let all = kernel.iter().chain(closed).take(REMEMBERED);
+    all.map(|text| sentence(text)).collect()
 }
 
 fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> String {

@@ -89,11 +89,11 @@ pub(super) fn status(
 ) -> Result<(), End> {
     draining.take(status).map_err(End::Refused)?;
     board.drifted(&hello.node, drift::told(status));
+    board.closed_ports(&hello.node, first(&status.closed_ports));
     Ok(())
 }
 
 fn acked(ack: &wire::Ack, made: Instant) -> Acked {
-    let first = |words: &[String]| words.iter().take(REMEMBERED).cloned().collect();
     Acked {
         applied: PlanHash::from_bytes(&ack.applied_hash),
         received: PlanHash::from_bytes(&ack.received_hash).unwrap_or_default(),
@@ -103,6 +103,10 @@ fn acked(ack: &wire::Ack, made: Instant) -> Acked {
         failed_operations: ack.failed_operations,
         undecodable: first(&ack.undecodable),
     }
+}
+
+fn first(words: &[String]) -> Vec<String> {
+    words.iter().take(REMEMBERED).cloned().collect()
 }
 
 fn report(node: &str, ack: &wire::Ack) {

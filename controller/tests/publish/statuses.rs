@@ -18,6 +18,7 @@ fn delivery(acked: Acked) -> Delivery {
         acked: Some((at(1), Arc::new(acked))),
         overdue: None,
         drifted: Some(Arc::default()),
+        closed_ports: Arc::default(),
     }
 }
 
@@ -90,6 +91,7 @@ fn each_state_of_an_agent_has_its_reason() {
     let silent = Delivery {
         acked: None,
         drifted: None,
+        closed_ports: Arc::default(),
         ..delivery(applied())
     };
     assert_eq!(told(Some(&silent))[0], "Applied Unknown NotAnswered 5");
@@ -157,6 +159,28 @@ fn drift_is_told_by_kind_and_whether_it_stands() {
         words.contains("and it stands (weight 2): spec.settings.drift"),
         "{words}"
     );
+}
+
+/// S-143: the kernel has the plan all the same.
+#[test]
+fn a_port_that_the_agent_cannot_listen_on_makes_the_node_unhealthy_and_is_named() {
+    let port = "listen on 0.0.0.0:32000 for health checks of shop/web: Address already in use";
+    let closed = Delivery {
+        closed_ports: vec![port.to_owned()].into(),
+        ..delivery(applied())
+    };
+    let told = status(Some(&closed), at(5), &Previous::default());
+    let lines = conditions(&told);
+    assert_eq!(
+        (&*lines[0], &*lines[2]),
+        ("Applied True Applied 5", "Healthy False PortsClosed 5")
+    );
+    assert_eq!(told.failures, [port]);
+    let words = &told.conditions[2].message;
+    assert!(words.contains(port), "{words}");
+    let open = status(Some(&delivery(applied())), at(9), &Previous::read(&told));
+    assert_eq!(conditions(&open)[2], "Healthy True Healthy 9");
+    assert!(open.failures.is_empty());
 }
 
 #[test]

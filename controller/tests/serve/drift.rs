@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use portolan_controller::board::REMEMBERED;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::{WIRE_VERSION, wire};
 
@@ -29,6 +30,7 @@ async fn what_an_agent_tells_of_drift_is_on_the_board() {
         };
         let status = wire::Status {
             drift: vec![drift],
+            closed_ports: vec!["listen on 0.0.0.0:32000: taken".into(); 100],
             ..wire::Status::default()
         };
         agent
@@ -45,6 +47,8 @@ async fn what_an_agent_tells_of_drift_is_on_the_board() {
             agent.ack(first.number, false).await;
         }
     }
+    let known = controller.board.get("node-a").unwrap();
+    assert_eq!(known.closed_ports.len(), REMEMBERED, "S-143");
     let all = on_board().unwrap();
     assert_eq!(
         (&*all[0].kind, all[0].found, all[0].repaired),

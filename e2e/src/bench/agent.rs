@@ -66,7 +66,8 @@ impl Agent {
                 let kernel = Watched::new(kernel, watch);
                 // Nobody is told what drains, so nothing has a deadline.
                 let draining = watch::Sender::default();
-                Programmer::new(kernel, slot, record, send, draining).run();
+                let health = Arc::default();
+                Programmer::new(kernel, slot, record, send, draining, health).run();
                 Ok(())
             }
         })?;

@@ -8,6 +8,7 @@ mod costs;
 mod draining;
 mod drift;
 mod faults;
+mod health;
 mod ipvs_rate;
 mod packet_path;
 mod refusals;
@@ -64,6 +65,7 @@ pub const ALL: &[Scenario] = &[
     rollout::SCENARIO,
     drift::SCENARIO,
     faults::SCENARIO,
+    health::SCENARIO,
     costs::SCENARIO,
     udp::SCENARIO,
     ipvs_rate::SCENARIO,

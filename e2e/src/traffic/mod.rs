@@ -3,6 +3,7 @@
 
 mod association;
 pub mod client;
+pub mod http;
 pub(crate) mod line;
 pub mod load;
 pub mod sender;

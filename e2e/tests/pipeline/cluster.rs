@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::programmer::{Applied, Programmer};
 use portolan_agent::receive::Receiver;
@@ -201,7 +202,11 @@ impl Agent {
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state.path()).unwrap();
         let (drains, draining) = watch::channel(BTreeSet::new());
-        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, drains);
+        let health: Arc<Health> = Arc::default();
+        let programmer = {
+            let health = health.clone();
+            Programmer::new(kernel.clone(), slot.clone(), record, send, drains, health)
+        };
         let receiver = Receiver {
             node: name.into(),
             controller: format!("unix:{}", cluster.socket().display())
@@ -210,6 +215,7 @@ impl Agent {
             slot: slot.clone(),
             applied: applied.clone(),
             draining,
+            health,
         };
         Self {
             name: name.into(),

@@ -181,6 +181,41 @@ impl Op {
     }
 }
 
+impl Op {
+    /// The families that lack something while it is not done.
+    pub fn families(&self) -> &'static [Family] {
+        match self {
+            Self::CreateSet { set, .. }
+            | Self::ReplaceSet { set, .. }
+            | Self::AddEntry { set, .. }
+            | Self::DeleteEntry { set, .. }
+            | Self::DestroySet { set } => only(set.family),
+            Self::LoadRules { family, .. } => only(*family),
+            Self::AddVirtualServer { server, .. }
+            | Self::EditVirtualServer { server, .. }
+            | Self::DeleteVirtualServer { server }
+            | Self::AddRealServer { server, .. }
+            | Self::EditRealServer { server, .. }
+            | Self::DeleteRealServer { server, .. } => only(Family::of(server.address)),
+            Self::PutRoute { route, .. } | Self::DeleteRoute { route, .. } => {
+                only(Family::of(route.destination.addr()))
+            }
+            Self::WriteSysctl { .. }
+            | Self::RaiseDevice { .. }
+            | Self::RemoveDevice { .. }
+            | Self::DestroySpareSet
+            | Self::LoadScheduler { .. } => &Family::BOTH,
+        }
+    }
+}
+
+fn only(family: Family) -> &'static [Family] {
+    match family {
+        Family::Ipv4 => &[Family::Ipv4],
+        Family::Ipv6 => &[Family::Ipv6],
+    }
+}
+
 /// The operation in words, as failures are reported.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,8 +10,12 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::StateArguments;
+use crate::health::Health;
+use crate::http;
 use crate::kernel::linux::Events;
 use crate::kernel::{IptablesChoice, LinuxKernel};
+use crate::metrics::{Metrics, Sources};
+use crate::pages::Pages;
 use crate::programmer::{Applied, Programmer};
 use crate::receive::{Address, Receiver};
 use crate::record::Record;
@@ -65,7 +69,22 @@ impl Run {
         let mut keeper = Keeper::new(saved, slot.clone());
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());
-        let programmer = Programmer::new(kernel, slot.clone(), record, applied, drains);
+        let health: Arc<Health> = Arc::default();
+        let programmer = Programmer::new(
+            kernel,
+            slot.clone(),
+            record,
+            applied,
+            drains,
+            health.clone(),
+        );
+        let metrics = Metrics::new(Sources {
+            health: health.clone(),
+            applied: applied_receiver.clone(),
+            flows: programmer.flow_counters(),
+            draining: draining.clone(),
+        });
+        let pages = Arc::new(Pages::new(health.clone(), metrics));
         let thread = std::thread::Builder::new()
             .name("programmer".into())
             .spawn(move || programmer.run())
@@ -77,22 +96,10 @@ impl Run {
             slot: slot.clone(),
             applied: applied_receiver.clone(),
             draining,
+            health: health.clone(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let signalled = runtime.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            tokio::select! {
-                () = receiver.run() => {}
-                () = keeper.run(applied_receiver) => {}
-                () = watchdog::watch(slot.clone()) => {}
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            Ok::<_, std::io::Error>(())
-        });
+        let keeping = keeper.run(applied_receiver);
+        let signalled = follow(receiver, keeping, slot.clone(), pages, &health);
         keeper.finish();
         drop(events);
         slot.stop();
@@ -105,4 +112,30 @@ impl Run {
         info!("ended; what is programmed stays in force");
         Ok(())
     }
+}
+
+/// Follows the controller, keeps its plan and answers whoever asks, until a signal comes.
+fn follow(
+    receiver: Receiver,
+    keeping: impl Future<Output = ()>,
+    slot: Arc<PlanSlot>,
+    pages: Arc<Pages>,
+    health: &Health,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            () = receiver.run() => {}
+            () = keeping => {}
+            () = watchdog::watch(slot) => {}
+            () = http::serve(pages, health.wanted()) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_plan::{NodeEntry, NodePlan};
+use portolan_plan::{Family, NodeEntry, NodePlan};
 use portolan_reconcile::{HostNetwork, Network, Observed, sysctls};
 use tracing::debug;
 
@@ -18,7 +18,7 @@ const LOOKS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Ground {
     device: Arc<str>,
-    node: Arc<NodeEntry>,
+    pub(super) node: Arc<NodeEntry>,
     pub(super) period: Duration,
 }
 
@@ -77,7 +77,7 @@ impl<K: Kernel> Programmer<K> {
             }
         };
         if let Err(error) = looked {
-            outcome.fail(&error);
+            outcome.fail(&error, &Family::BOTH);
         }
         news
     }
@@ -95,7 +95,7 @@ impl<K: Kernel> Programmer<K> {
             (Ok(network), _) => network,
             (Err(error), None) => return Err(error),
             (Err(error), Some(last)) => {
-                outcome.fail(&error);
+                outcome.fail(&error, &Family::BOTH);
                 last
             }
         };

@@ -2,10 +2,14 @@
 //! stopped: what failed only because something else had failed before is counted, and told if nothing
 //! else is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
+use portolan_plan::{Family, NodeEntry};
 use portolan_reconcile::{Op, VirtualServerKey};
 
+use crate::health::{FactsChange, Passed};
 use crate::kernel::KernelError;
 
 /// How many failures are told in words.
@@ -24,6 +28,10 @@ pub(super) struct Outcome {
     pub(super) unrecorded: bool,
     /// Whether something may have been done or not.
     pub(super) in_doubt: bool,
+    /// The families that are not as the plan wants them.
+    pub(super) failed_families: BTreeSet<Family>,
+    /// How often rules of a family could not be loaded.
+    pub(super) unloaded_rules: BTreeMap<Family, u64>,
     causes: Vec<Cause>,
     consequences: Vec<Cause>,
     /// Virtual servers that could not be made.
@@ -38,10 +46,11 @@ struct Cause {
 }
 
 impl Outcome {
-    /// Something failed that is no operation.
-    pub(super) fn fail(&mut self, error: &KernelError) {
+    /// Something failed that is no operation, and these families lack something.
+    pub(super) fn fail(&mut self, error: &KernelError, families: &[Family]) {
         self.failed += 1;
         self.in_doubt |= error.in_doubt;
+        self.failed_families.extend(families);
         note(&mut self.causes, error);
     }
 
@@ -53,9 +62,15 @@ impl Outcome {
                 self.hold_back(error);
                 return;
             }
+            Op::LoadRules { family, .. } => *self.unloaded_rules.entry(*family).or_default() += 1,
             _ => {}
         }
-        self.fail(error);
+        let families = if is_of_one_tenant(op, error) {
+            &[]
+        } else {
+            op.families()
+        };
+        self.fail(error, families);
     }
 
     /// An operation was not made, because what it stands on is not there.
@@ -63,6 +78,26 @@ impl Outcome {
         self.failed += 1;
         self.in_doubt |= error.in_doubt;
         note(&mut self.consequences, error);
+    }
+
+    /// What is told of it to whoever asks for the node's health.
+    pub(super) fn passed(
+        &self,
+        generation: u64,
+        node: Arc<NodeEntry>,
+        facts: FactsChange,
+        took: Duration,
+    ) -> Passed {
+        Passed {
+            generation,
+            node,
+            facts,
+            failed_families: self.failed_families.clone(),
+            unloaded_rules: self.unloaded_rules.clone(),
+            operations: self.operations,
+            failed: self.failed,
+            took,
+        }
     }
 
     /// The failures in words.
@@ -74,6 +109,18 @@ impl Outcome {
         };
         told.iter().take(FAILURES_TOLD).map(Cause::told).collect()
     }
+}
+
+/// Whether something was refused that whoever may write one Service or its endpoints can ask for: a
+/// scheduler that nobody has, an address that is no host's. That is told and tried again, but it takes
+/// no node out of everybody's balancers. What IPVS does not do for another reason is seen elsewhere,
+/// too: the look at it that follows each failure fails then.
+fn is_of_one_tenant(op: &Op, error: &KernelError) -> bool {
+    let named = matches!(
+        op,
+        Op::LoadScheduler { .. } | Op::AddRealServer { .. } | Op::EditRealServer { .. }
+    );
+    named && !error.in_doubt
 }
 
 fn note(causes: &mut Vec<Cause>, error: &KernelError) {
@@ -144,6 +191,32 @@ mod tests {
             (outcome.failed, outcome.failures()),
             (64, vec![told.into()])
         );
+    }
+
+    #[test]
+    fn a_family_lacks_what_failed_in_it_but_not_what_one_tenant_asked_for_in_vain() {
+        let lacks = |op: &Op, error: KernelError| {
+            let mut outcome = Outcome::default();
+            outcome.fail_op(op, &error);
+            outcome.failed_families
+        };
+        let refused = KernelError::new("do it", "refused");
+        let nobody = BTreeSet::new();
+        assert_eq!(lacks(&add_backend(80), refused.clone()), nobody);
+        let lost = refused.clone().in_doubt_if(true);
+        assert_eq!(lacks(&add_backend(80), lost), [Family::Ipv4].into());
+        assert_eq!(
+            lacks(&add_server(80), refused.clone()),
+            [Family::Ipv4].into()
+        );
+        let scheduler = Op::LoadScheduler {
+            scheduler: "none-such".into(),
+        };
+        assert_eq!(lacks(&scheduler, refused.clone()), nobody);
+        let device = Op::RaiseDevice {
+            device: "kube-ipvs0".into(),
+        };
+        assert_eq!(lacks(&device, refused), Family::BOTH.into());
     }
 
     #[test]

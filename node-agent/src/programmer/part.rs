@@ -4,8 +4,29 @@ use portolan_plan::PlanHash;
 use portolan_reconcile::{Desired, HostNetwork, Part};
 
 use super::{Outcome, Programmer};
+use crate::health::FactsChange;
 use crate::kernel::Kernel;
 use crate::slot::{Taken, TakenPlan};
+
+/// A plan that was taken.
+pub(super) struct Job {
+    pub(super) generation: u64,
+    pub(super) hash: PlanHash,
+    pub(super) facts: FactsChange,
+    pub(super) work: Work,
+}
+
+impl Job {
+    /// Without its work.
+    fn of(taken: &Taken) -> Self {
+        Self {
+            generation: taken.generation,
+            hash: taken.hash,
+            facts: FactsChange::of(&taken.what),
+            work: Work::Whole(None),
+        }
+    }
+}
 
 /// What a pass has to do.
 pub(super) enum Work {
@@ -15,10 +36,20 @@ pub(super) enum Work {
     Part(usize, Box<Part>),
 }
 
+impl Work {
+    /// How many Services it is about; `None` for everything.
+    pub(super) fn services(&self) -> Option<usize> {
+        match self {
+            Self::Part(services, _) => Some(*services),
+            Self::Whole(_) => None,
+        }
+    }
+}
+
 impl<K: Kernel> Programmer<K> {
-    /// Takes the plan: its generation, its hash, and what there is to do about it. If nothing happened
-    /// since a pass that succeeded but that the plan changed (`in_step`), that is what changed.
-    pub(super) fn take(&mut self, in_step: bool) -> (u64, PlanHash, Work) {
+    /// Takes the plan, and what there is to do about it. If nothing happened since a pass that
+    /// succeeded but that the plan changed (`in_step`), that is what changed.
+    pub(super) fn take(&mut self, in_step: bool) -> Job {
         let in_step = in_step
             && self.shared.is_some()
             && self.owned.is_some()
@@ -27,24 +58,24 @@ impl<K: Kernel> Programmer<K> {
             && self.flows.is_quiet();
         if in_step {
             let taken = self.slot.take_changed();
-            let (generation, hash) = (taken.generation, taken.hash);
+            let job = Job::of(&taken);
             self.live = taken.live;
-            if let Some(work) = self.work(taken) {
-                return (generation, hash, work);
+            if let Some(work) = self.work(taken.what) {
+                return Job { work, ..job };
             }
         }
         let taken = self.slot.take();
-        let (generation, hash) = (taken.generation, taken.hash);
+        let job = Job::of(&taken);
         self.live = taken.live;
-        let work = self.work(taken).unwrap_or(Work::Whole(None));
-        (generation, hash, work)
+        let work = self.work(taken.what).unwrap_or(Work::Whole(None));
+        Job { work, ..job }
     }
 
     /// `None` if what changed cannot be told from the rest.
-    fn work(&mut self, taken: Taken) -> Option<Work> {
+    fn work(&mut self, taken: TakenPlan) -> Option<Work> {
         let nothing = HostNetwork::default();
         let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
-        match taken.what {
+        match taken {
             TakenPlan::Whole(plan) => Some(Work::Whole(Desired::new(&plan, host).map(Box::new))),
             TakenPlan::Part {
                 services,

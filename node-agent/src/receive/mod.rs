@@ -21,6 +21,8 @@ use tracing::{info, warn};
 pub use address::{Address, AddressError};
 pub use session::{Session, SessionError, Step};
 
+use crate::health::Health;
+use crate::metrics::Changes;
 use crate::programmer::Applied;
 use crate::slot::PlanSlot;
 
@@ -47,6 +49,8 @@ pub struct Receiver {
     pub applied: watch::Receiver<Applied>,
     /// The addresses of backends that drain.
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
+    /// What is told of health.
+    pub health: Arc<Health>,
 }
 
 impl Receiver {
@@ -94,13 +98,16 @@ impl Receiver {
         info!(controller = %self.controller, "connected");
         // This controller has heard nothing yet.
         self.draining.mark_changed();
-        let mut drift = (self.applied.clone(), Drift::default());
+        let mut told = Told {
+            drift: (self.applied.clone(), Drift::default()),
+            closed: self.health.closed(),
+        };
         loop {
             let message = tokio::select! {
                 message = incoming.message() => message?,
                 // With room for it, so that both sides never wait for each other.
-                told = tell(&answers, &mut self.draining, &mut drift) => {
-                    told?;
+                done = tell(&answers, &mut self.draining, &mut told) => {
+                    done?;
                     continue;
                 }
             };
@@ -115,8 +122,10 @@ impl Receiver {
                     staged,
                     expected,
                 } => {
+                    let changes = Changes::of(&staged);
                     let ack = match self.slot.commit(staged, expected) {
                         Ok(generation) => {
+                            self.health.queued(generation, changes);
                             let applied = self.applied(generation).await?;
                             session.ack(batch, expected, &applied)
                         }
@@ -143,24 +152,38 @@ impl Receiver {
     }
 }
 
+/// What else is told of the node.
+struct Told {
+    /// What was told of drift, and where it comes from.
+    drift: (watch::Receiver<Applied>, Drift),
+    /// What cannot be listened on.
+    closed: watch::Receiver<BTreeSet<String>>,
+}
+
 /// Waits until there is something to tell of this node, and tells it.
 async fn tell(
     answers: &mpsc::Sender<wire::AgentMessage>,
     draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
-    (applied, told): &mut (watch::Receiver<Applied>, Drift),
+    told: &mut Told,
 ) -> Result<(), StreamError> {
+    let Told {
+        drift: (applied, drift),
+        closed,
+    } = told;
     // The room first: this may be given up at each wait, and what changed is then still to be told.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
-    let drift = tokio::select! {
+    let news = tokio::select! {
         changed = draining.changed() => changed.map(|()| None),
-        applied = applied.wait_for(|applied| applied.drift != *told) => {
+        changed = closed.changed() => changed.map(|()| None),
+        applied = applied.wait_for(|applied| applied.drift != *drift) => {
             applied.map(|applied| Some(applied.drift.clone()))
         }
     };
-    if let Some(drift) = drift.map_err(|_| StreamError::Ending)? {
-        *told = drift;
+    if let Some(news) = news.map_err(|_| StreamError::Ending)? {
+        *drift = news;
     }
-    room.send(Session::status(&draining.borrow_and_update(), told));
+    let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
+    room.send(Session::status(&draining, drift, &closed));
     Ok(())
 }
 

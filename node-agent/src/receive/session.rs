@@ -18,6 +18,9 @@ use crate::programmer::Applied;
 /// How many unreadable entries are named.
 const UNDECODABLE_TOLD: usize = 8;
 
+/// How many ports that cannot be listened on are named.
+const CLOSED_TOLD: usize = 8;
+
 /// Entries that one batch may touch; more is no plan but an attack on memory.
 const MOST_CHANGES: usize = 4_000_000;
 
@@ -160,7 +163,11 @@ impl Session {
     }
 
     /// What is particular to the node.
-    pub fn status(draining: &BTreeSet<IpAddr>, drift: &Drift) -> wire::AgentMessage {
+    pub fn status(
+        draining: &BTreeSet<IpAddr>,
+        drift: &Drift,
+        closed: &BTreeSet<String>,
+    ) -> wire::AgentMessage {
         let of_kind = |(kind, count): (&DriftKind, &DriftCount)| wire::Drift {
             kind: kind.to_string(),
             found: count.found,
@@ -170,6 +177,7 @@ impl Session {
         answer(Answer::Status(wire::Status {
             draining: draining::write(draining),
             drift: drift.iter().map(of_kind).collect(),
+            closed_ports: closed.iter().take(CLOSED_TOLD).cloned().collect(),
         }))
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::programmer::{Applied, FlowCounters, Programmer};
 use portolan_agent::record::Record;
@@ -38,13 +39,18 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(kernel: SharedModel, state: &Path) -> Self {
+        Self::start_with(kernel, state, Arc::default())
+    }
+
+    /// The same, which tells `health` of its passes.
+    pub(crate) fn start_with(kernel: SharedModel, state: &Path, health: Arc<Health>) -> Self {
         let addresses = ["192.168.50.1/24", "fd00:50::1/64"];
         kernel.lock().state.host.addresses = addresses.map(address).into();
         let slot = Arc::new(PlanSlot::default());
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state).unwrap();
         let (tell, draining) = watch::channel(BTreeSet::new());
-        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, tell);
+        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, tell, health);
         let flow_counters = programmer.flow_counters();
         let thread = std::thread::spawn(move || programmer.run());
         Self {

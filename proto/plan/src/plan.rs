@@ -286,6 +286,11 @@ impl StagedChanges {
         self.changes.insert(change.key().clone(), change);
     }
 
+    /// The entries that are touched.
+    pub fn keys(&self) -> impl Iterator<Item = &EntryKey> {
+        self.changes.keys()
+    }
+
     /// How many entries are touched.
     pub fn len(&self) -> usize {
         self.changes.len()

@@ -247,6 +247,7 @@ mod tests {
             acked: Some((at(since), Arc::new(acked))),
             overdue: None,
             drifted: Some(Arc::default()),
+            closed_ports: Arc::default(),
         }
     }
 

@@ -1,0 +1,265 @@
+//! The node's own health and metrics.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+
+use super::{
+    Checks, HEALTHZ, METRICS, NODE, PERIOD, SOON, Says, Scene, balancer, says, settings, types,
+};
+use crate::files::CLUSTER;
+use crate::program::Program;
+use crate::topology::world::{Family, Resident};
+use crate::traffic::client::{self, Outcome};
+use crate::traffic::http::Response;
+use crate::waits;
+
+/// Names and types of all metrics, which the agent's own test holds too.
+const NAMES: &str = include_str!("../../../../node-agent/tests/health/metrics.txt");
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// From a taint to the answer (S-154).
+const TAINT: Duration = Duration::from_secs(2);
+/// Any rule that iptables cannot read.
+const FOREIGN: &str = "ip filter FOREIGN fib daddr type local counter";
+
+fn ensure_status(response: &Response, status: u16) -> Result<()> {
+    ensure!(response.status == status, "{response:?}");
+    Ok(())
+}
+
+fn body(response: &Response) -> Result<Value> {
+    serde_json::from_str(&response.body).with_context(|| response.body.clone())
+}
+
+/// The metrics port.
+pub(super) fn metrics(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("metrics");
+    let ask =
+        |scene: &Scene<'_>, path| scene.get(Resident::Node(NODE), (LOOPBACK, METRICS).into(), path);
+    let text = ask(scene, "/metrics")?.body;
+    checks.check(
+        "the names of metrics are those that tools look for (S-207)",
+        {
+            let wanted = NAMES.lines().collect();
+            let found = types(&text);
+            if found == wanted {
+                Ok(())
+            } else {
+                Err(anyhow!("{:#?}", found.symmetric_difference(&wanted)))
+            }
+        },
+    );
+    checks.check("what was done shows in metrics (S-207)", {
+        let nonzero = |series: &str| {
+            let line = text.lines().find(|line| line.starts_with(series));
+            let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            ensure!(
+                value.is_some_and(|value| value > 0.0),
+                "{series} in {line:?}"
+            );
+            Ok(())
+        };
+        [
+            "portolan_operations_total",
+            "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv6\"}",
+            "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}",
+            "kubeproxy_sync_proxy_rules_endpoint_changes_total{ip_family=\"IPv4\"}",
+        ]
+        .into_iter()
+        .try_for_each(nonzero)
+    });
+    let mode = ask(scene, "/proxyMode")?;
+    checks.check("tools learn that the mode is ipvs (S-208)", {
+        ensure_is(&mode.body, "ipvs")
+    });
+    let outside: SocketAddr = (NODE.address(Family::IPv4), METRICS).into();
+    let refused = scene.get(Resident::Outside, outside, "/metrics");
+    checks.check("nobody else reads them, by default (S-207)", {
+        ensure_refused(refused)
+    });
+    Ok(())
+}
+
+fn ensure_is(found: &str, wanted: &str) -> Result<()> {
+    ensure!(found == wanted, "{found:?}");
+    Ok(())
+}
+
+fn ensure_refused(asked: Result<Response>) -> Result<()> {
+    match asked {
+        Ok(response) => Err(anyhow!("{response:?}")),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A node that the autoscaler is about to remove.
+pub(super) fn tainted(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("a node that is about to go");
+    checks.check("a node with all in force is healthy (S-146)", {
+        let response = scene.node_says("/healthz");
+        response.and_then(|response| ensure_status(&response, 200))
+    });
+    let nodes = scene.stage.files.text(CLUSTER[0])?;
+    let range = "  podCIDR: 10.244.1.0/24\n";
+    ensure!(nodes.contains(range), "the manifest of nodes is another");
+    let taint =
+        "  taints: [{key: ToBeDeletedByClusterAutoscaler, value: \"1\", effect: NoSchedule}]\n";
+    let tainted = nodes.replace(range, &format!("{range}{taint}"));
+    scene.cluster.write_manifest("nodes.yaml", &tainted)?;
+    let turned = scene.until("/healthz to turn", TAINT, |scene| {
+        let response = scene.node_says("/healthz")?;
+        ensure_status(&response, 503)?;
+        let body = body(&response)?;
+        ensure!(
+            body["nodeEligible"] == false && body["healthy"] == true,
+            "{body}"
+        );
+        Ok(())
+    });
+    checks.check(
+        "/healthz of a node that is about to go turns within 2 s (S-149, S-154)",
+        turned,
+    );
+    checks.check("/livez of it does not (S-150)", {
+        let response = scene.node_says("/livez");
+        response.and_then(|response| ensure_status(&response, 200))
+    });
+    checks.check("its health check ports do not (S-140)", in_force(scene));
+    checks.check("it forwards as before (S-153)", {
+        Family::ALL
+            .into_iter()
+            .try_for_each(|family| forwards(scene, family))
+    });
+    scene.cluster.write_manifest("nodes.yaml", &nodes)?;
+    let back = scene.until("/healthz to turn back", SOON, |scene| {
+        ensure_status(&scene.node_says("/healthz")?, 200)
+    });
+    checks.check("/healthz turns back with the taint (S-149)", back);
+    Ok(())
+}
+
+fn in_force(scene: &Scene<'_>) -> Result<()> {
+    let wanted = Says {
+        status: 200,
+        count: 2,
+        healthy: true,
+    };
+    says(&scene.port_says(Family::IPv4)?, wanted)
+}
+
+fn forwards(scene: &Scene<'_>, family: Family) -> Result<()> {
+    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
+    let target = (balancer(family), 80).into();
+    let outside = scene.topology.of(Resident::Outside)?;
+    match outside.inside(|| Ok(client::tcp(target, deadline).outcome))? {
+        Outcome::Answered { .. } => Ok(()),
+        other => Err(anyhow!("over {family}: {other}")),
+    }
+}
+
+/// Nobody sends plans.
+pub(super) fn without_controller(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("without a controller");
+    scene.cluster.kill_controller()?;
+    // Longer than a node may be late.
+    waits::sleep_until(Instant::now() + PERIOD * 3)?;
+    checks.check(
+        "without a controller health check ports answer as before (S-145)",
+        in_force(scene),
+    );
+    checks.check("without a controller the node stays healthy (S-147)", {
+        let response = scene.node_says("/healthz");
+        response.and_then(|response| ensure_status(&response, 200))
+    });
+    scene.cluster.start_controller()
+}
+
+/// What fails for as long as nobody may wait.
+pub(super) fn late(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("a failure that lasts");
+    scene.tool(Program::Nft, "add chain ip filter FOREIGN")?;
+    scene.tool(Program::Nft, &format!("add rule {FOREIGN}"))?;
+    let began = Instant::now();
+    let turned = scene.until("/livez to turn", PERIOD * 3 + SOON, |scene| {
+        let response = scene.node_says("/livez")?;
+        ensure_status(&response, 503)?;
+        let body = body(&response)?;
+        let status = &body["status"];
+        let right = status["IPv4"]["healthy"] == false && status["IPv6"]["healthy"] == true;
+        ensure!(right && body["healthy"] == false, "{body}");
+        Ok(())
+    });
+    let took = began.elapsed();
+    checks.check(
+        "a failure that lasts makes its family late, and the node unhealthy (S-147, S-169)",
+        {
+            turned.and_then(|()| {
+                ensure!(took >= PERIOD * 2, "already after {took:?}");
+                Ok(())
+            })
+        },
+    );
+    checks.check(
+        "health check ports say so, and still count (S-138, S-145)",
+        {
+            let wanted = Says {
+                status: 503,
+                count: 2,
+                healthy: false,
+            };
+            let response = scene.port_says(Family::IPv4);
+            response.and_then(|response| says(&response, wanted))
+        },
+    );
+    checks.check("clients are served meanwhile (S-169)", {
+        Family::ALL
+            .into_iter()
+            .try_for_each(|family| forwards(scene, family))
+    });
+    scene.tool(Program::Nft, "flush chain ip filter FOREIGN")?;
+    scene.tool(Program::Nft, "delete chain ip filter FOREIGN")?;
+    let healed = scene.until(
+        "/livez to turn back",
+        Duration::from_secs(30) + SOON,
+        |scene| {
+            ensure_status(&scene.node_says("/livez")?, 200)?;
+            in_force(scene)
+        },
+    );
+    checks.check("it is healthy again by itself (S-169)", healed);
+    Ok(())
+}
+
+/// The settings move the node's own ports.
+pub(super) fn moved(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    const HEALTHZ_MOVED: u16 = 10_356;
+    const METRICS_MOVED: u16 = 10_349;
+    scene
+        .stage
+        .console
+        .heading("settings that move the node's ports");
+    let text = settings(HEALTHZ_MOVED, METRICS_MOVED);
+    scene.cluster.write_manifest("settings.yaml", &text)?;
+    for family in Family::ALL {
+        let what = format!("the node's health answers on its new port over {family} (S-146)");
+        let answered = scene.until(&what, SOON, |scene| {
+            let target = (NODE.address(family), HEALTHZ_MOVED).into();
+            ensure_status(&scene.get(Resident::Outside, target, "/healthz")?, 200)
+        });
+        checks.check(&what, answered);
+    }
+    let answered = scene.until("metrics on their new port", SOON, |scene| {
+        let target = (LOOPBACK, METRICS_MOVED).into();
+        ensure_status(&scene.get(Resident::Node(NODE), target, "/metrics")?, 200)
+    });
+    checks.check("metrics are read at their new port (S-207)", answered);
+    let old: SocketAddr = (NODE.address(Family::IPv4), HEALTHZ).into();
+    let gone = scene.get(Resident::Outside, old, "/healthz");
+    checks.check(
+        "nobody answers at the old port (S-146)",
+        ensure_refused(gone),
+    );
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! Health check ports of Services.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use super::{
+    AT_ONCE, Checks, HEALTHZ, NODE, PORT, SOON, Says, Scene, balancer, endpoints, other, says,
+};
+use crate::files::HEALTH;
+use crate::program::Program;
+use crate::topology::world::{Family, Node, Resident};
+use crate::traffic::client::{self, Outcome};
+use crate::traffic::http;
+
+/// With the endpoints of the beginning.
+fn ready(family: Family) -> Says {
+    Says {
+        status: 200,
+        count: if family == Family::IPv4 { 2 } else { 1 },
+        healthy: true,
+    }
+}
+
+/// Everybody who may ask is answered on every address.
+pub(super) fn answered(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("health check ports");
+    for family in Family::ALL {
+        let places = [
+            ("the node's address", NODE.address(family)),
+            ("the balancer's address", balancer(family)),
+        ];
+        for (name, address) in places {
+            for from in [Resident::Outside, Resident::Node(NODE)] {
+                let target = (address, PORT).into();
+                checks.check(
+                    &format!("{} asks {name} over {family} (S-134 to S-142)", from.name()),
+                    scene
+                        .get(from, target, "/any/path")
+                        .and_then(|response| says(&response, ready(family))),
+                );
+            }
+        }
+        // node-b has one endpoint for each family.
+        let target = (Node::B.address(family), PORT).into();
+        let there = Says {
+            count: 1,
+            ..ready(family)
+        };
+        checks.check(
+            &format!("node-b counts its own endpoints over {family} (S-136)"),
+            scene
+                .get(Resident::Outside, target, "/")
+                .and_then(|response| says(&response, there)),
+        );
+    }
+    Ok(())
+}
+
+/// Readiness reaches the port at once, down to none and back.
+pub(super) fn readiness(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("readiness");
+    for ready in [&[1][..], &[], &[3], &[1, 2]] {
+        scene
+            .cluster
+            .write_manifest("endpoints.yaml", &endpoints(ready))?;
+        let count = u32::try_from(ready.len())?;
+        let status = if ready.is_empty() { 503 } else { 200 };
+        let wanted = Says {
+            status,
+            count,
+            healthy: true,
+        };
+        let what = format!("{count} ready endpoints are {status} within a second (S-135)");
+        let reached = scene.until(&what, AT_ONCE, |scene| {
+            says(&scene.port_says(Family::IPv4)?, wanted)
+        });
+        checks.check(&what, reached);
+    }
+    Ok(())
+}
+
+/// Asks without a pause while an unrelated Service changes again and again.
+pub(super) fn undisturbed(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    const CHANGES: usize = 20;
+    scene.stage.console.heading("changes of others");
+    let done = Arc::new(AtomicBool::new(false));
+    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
+    let mut pollers = Vec::new();
+    for family in Family::ALL {
+        let done = done.clone();
+        let target: SocketAddr = (NODE.address(family), PORT).into();
+        let poll = move || {
+            let mut asked = 0;
+            while !done.load(Ordering::Relaxed) {
+                says(&http::get(target, "/", deadline)?, ready(family))?;
+                asked += 1;
+            }
+            Ok(asked)
+        };
+        let outside = scene.topology.of(Resident::Outside)?;
+        pollers.push((family, outside.start("poller", poll)?));
+    }
+    for round in 1..=CHANGES {
+        let before = scene.cluster.applied(NODE)?.len();
+        scene.cluster.write_manifest("other.yaml", &other(round))?;
+        scene.cluster.wait_applied(NODE, before)?;
+    }
+    done.store(true, Ordering::Relaxed);
+    for (family, poller) in pollers {
+        let ended = poller.join().map_err(|_| anyhow!("a poller panicked"))?;
+        let what = format!("no change of another Service disturbs the port over {family} (S-141)");
+        let result = ended.and_then(|asked| {
+            let console = &scene.stage.console;
+            console.line(&format!("{asked} answers while {CHANGES} changes came"));
+            ensure!(asked >= CHANGES, "only {asked} answers");
+            Ok(())
+        });
+        checks.check(&what, result);
+    }
+    Ok(())
+}
+
+/// A host that lets nothing in lets balancers ask.
+pub(super) fn firewall(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("INPUT policy DROP");
+    let policy = |scene: &Scene<'_>, policy: &str| -> Result<()> {
+        for program in [Program::Iptables, Program::Ip6tables] {
+            scene.tool(program, &format!("-w -P INPUT {policy}"))?;
+        }
+        Ok(())
+    };
+    // Without it nobody finds the node over IPv6.
+    scene.tool(Program::Ip6tables, "-w -A INPUT -p icmpv6 -j ACCEPT")?;
+    policy(scene, "DROP")?;
+    for family in Family::ALL {
+        let what = format!("the port is let in over {family} whatever the policy of INPUT (S-144)");
+        let asked = scene
+            .port_says(family)
+            .and_then(|response| says(&response, ready(family)));
+        checks.check(&what, asked);
+    }
+    let node: SocketAddr = (NODE.address(Family::IPv4), HEALTHZ).into();
+    let deadline = scene.stage.waits.limit(Duration::from_millis(500));
+    let outside = scene.topology.of(Resident::Outside)?;
+    let outcome = outside.inside(|| Ok(client::tcp(node, deadline).outcome))?;
+    checks.check(
+        "the host's firewall decides about the node's own health port",
+        {
+            match outcome {
+                Outcome::Silent => Ok(()),
+                other => Err(anyhow!("{other}")),
+            }
+        },
+    );
+    policy(scene, "ACCEPT")?;
+    scene.tool(Program::Ip6tables, "-w -D INPUT -p icmpv6 -j ACCEPT")?;
+    Ok(())
+}
+
+/// A port of the node that somebody has.
+pub(super) fn taken(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    const TAKEN: u16 = 32_111;
+    /// The longest time between two tries.
+    const BACK_OFF: Duration = Duration::from_secs(30);
+    scene.stage.console.heading("a port that is taken");
+    let listen = || TcpListener::bind(("0.0.0.0", TAKEN)).context("take the port");
+    let squatter = scene.topology.node(NODE)?.inside(listen)?;
+    let mark = scene.mark()?;
+    let text = scene.stage.files.text(HEALTH)?;
+    let second = text
+        .replace("name: counted", "name: second")
+        .replace("10.96.4.1", "10.96.4.3")
+        .replace("::401", "::403")
+        .replace("32110", &TAKEN.to_string())
+        .replace("30110", "30111")
+        .replace("71\"}", "72\"}");
+    scene.cluster.write_manifest("second.yaml", &second)?;
+    let words = format!(
+        "listen on 0.0.0.0:{TAKEN} for health checks of shop/second: Address already in use"
+    );
+    let told = scene.until("the port to be named", SOON, |scene| {
+        let said = scene.said(mark)?;
+        ensure!(said.contains(&words), "{said}");
+        Ok(())
+    });
+    checks.check(
+        "a port that is taken is named with its Service (S-143)",
+        told,
+    );
+    let target = (NODE.address(Family::IPv6), TAKEN).into();
+    let over_ipv6 = scene.until("the other family", SOON, |scene| {
+        let response = scene.get(Resident::Outside, target, "/")?;
+        ensure!(response.status == 503, "{response:?}");
+        Ok(())
+    });
+    checks.check("the other family of it is answered (S-143)", over_ipv6);
+    checks.check("others are answered meanwhile (S-143)", {
+        let response = scene.port_says(Family::IPv4);
+        response.and_then(|response| says(&response, ready(Family::IPv4)))
+    });
+    std::thread::sleep(scene.stage.waits.limit(Duration::from_secs(2)));
+    let times = scene.said(mark)?.matches(&words).count();
+    checks.check("it is named once, however often it is tried (S-143)", {
+        ensure_once(times)
+    });
+    drop(squatter);
+    let target = (NODE.address(Family::IPv4), TAKEN).into();
+    let healed = scene.until("the port to be opened", BACK_OFF + SOON, |scene| {
+        let response = scene.get(Resident::Outside, target, "/")?;
+        ensure!(
+            response.body.contains("\"name\":\"second\""),
+            "{response:?}"
+        );
+        Ok(())
+    });
+    checks.check(
+        "it is opened once it is free, without a change (S-143)",
+        healed,
+    );
+    Ok(())
+}
+
+fn ensure_once(times: usize) -> Result<()> {
+    ensure!(times == 1, "{times} times");
+    Ok(())
+}
+
+/// The port moves, and goes with the Service.
+pub(super) fn moved(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    const MOVED: u16 = 32_119;
+    scene.stage.console.heading("a port that moves");
+    let text = scene.stage.files.text(HEALTH)?;
+    let moved = text.replace(&PORT.to_string(), &MOVED.to_string());
+    scene.cluster.write_manifest("services.yaml", &moved)?;
+    for family in Family::ALL {
+        let target = (NODE.address(family), MOVED).into();
+        let what = format!("the new port answers over {family} (S-141)");
+        let answered = scene.until(&what, SOON, |scene| {
+            says(&scene.get(Resident::Outside, target, "/")?, ready(family))
+        });
+        checks.check(&what, answered);
+        let what = format!("the old port is closed over {family} (S-141)");
+        let closed = scene.until(&what, SOON, |scene| is_closed(scene, family, PORT));
+        checks.check(&what, closed);
+    }
+    std::fs::remove_file(scene.cluster.manifests().join("services.yaml"))?;
+    for family in Family::ALL {
+        let what = format!("the port is closed with its Service over {family} (S-141)");
+        let closed = scene.until(&what, SOON, |scene| is_closed(scene, family, MOVED));
+        checks.check(&what, closed);
+    }
+    Ok(())
+}
+
+fn is_closed(scene: &Scene<'_>, family: Family, port: u16) -> Result<()> {
+    let target: SocketAddr = (NODE.address(family), port).into();
+    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
+    let outside = scene.topology.of(Resident::Outside)?;
+    match outside.inside(|| http::refused(target, deadline)) {
+        Ok(()) => Ok(()),
+        Err(error) => bail!("{error:#}"),
+    }
+}

@@ -1,0 +1,95 @@
+//! What is answered, to the byte: health checks of Services (S-135 to S-139), `/healthz` and `/livez`
+//! (S-149 to S-152).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use portolan_plan::{Family, ServiceId};
+use serde::Serialize;
+
+use super::progress::{FamilyState, Moment, Progress};
+use crate::http::Answer;
+
+/// The header that balancers weigh nodes by.
+const WEIGHT: &str = "x-load-balancing-endpoint-weight";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckBody<'a> {
+    service: ServiceBody<'a>,
+    local_endpoints: u32,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct ServiceBody<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+/// The answer of a Service's port with so many endpoints.
+pub(super) fn check(service: &ServiceId, local_endpoints: u32, healthy: bool) -> Answer {
+    let body = CheckBody {
+        service: ServiceBody {
+            namespace: &service.namespace,
+            name: &service.name,
+        },
+        local_endpoints,
+        service_proxy_healthy: healthy,
+    };
+    let answer = Answer::json(status(healthy && local_endpoints > 0), &body);
+    answer.with(WEIGHT, local_endpoints)
+}
+
+/// The port was a Service's when the connection was opened.
+pub(super) fn no_check() -> Answer {
+    Answer::text(503, "no Service has this health check port any more\n")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeBody {
+    /// Now if all is well, else when it was last; null before a first plan was in force.
+    last_updated: Option<Timestamp>,
+    current_time: Timestamp,
+    healthy: bool,
+    status: BTreeMap<&'static str, FamilyBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_eligible: Option<bool>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FamilyBody {
+    last_updated: Timestamp,
+    healthy: bool,
+}
+
+/// The answer of `/healthz`, which says whether balancers should send traffic here (`eligible`), or of
+/// `/livez`, which does not ask (S-150).
+pub(super) fn node(progress: &Progress, eligible: Option<bool>, now: Moment) -> Answer {
+    let families = progress.families(now.running);
+    let healthy = progress.is_healthy(now.running);
+    let good = healthy && eligible != Some(false);
+    let newest = families.values().map(|state| state.updated).max();
+    let family = |(family, state): (Family, FamilyState)| {
+        let FamilyState { updated, healthy } = state;
+        let body = FamilyBody {
+            last_updated: updated,
+            healthy,
+        };
+        (family.as_str(), body)
+    };
+    let body = NodeBody {
+        last_updated: if good { Some(now.wall) } else { newest },
+        current_time: now.wall,
+        healthy,
+        status: families.into_iter().map(family).collect(),
+        node_eligible: eligible,
+    };
+    Answer::json(status(good), &body)
+}
+
+fn status(good: bool) -> u16 {
+    if good { 200 } else { 503 }
+}

@@ -1,0 +1,209 @@
+//! What is counted as it happens. Gauges are read when somebody asks ([`super::snapshot`]), so they
+//! cannot differ from what they are about.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use portolan_plan::{EntryKey, Family, StagedChanges};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family as Labelled, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::OfFamily;
+use crate::health::{Moment, Passed};
+
+/// So many batches that wait are told apart; the stream has one in flight.
+const MOST_WAITING: usize = 4;
+
+/// How many Services and lists of endpoints a batch changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Services.
+    pub services: u64,
+    /// Lists of IPv4 endpoints.
+    pub ipv4: u64,
+    /// Lists of IPv6 endpoints.
+    pub ipv6: u64,
+}
+
+impl Changes {
+    /// Those of a batch.
+    pub fn of(staged: &StagedChanges) -> Self {
+        let mut changes = Self::default();
+        for key in staged.keys() {
+            match key {
+                EntryKey::Head(_) => changes.services += 1,
+                EntryKey::List(list) => match list.family {
+                    Family::Ipv4 => changes.ipv4 += 1,
+                    Family::Ipv6 => changes.ipv6 += 1,
+                },
+                EntryKey::Node | EntryKey::Local(_) | EntryKey::Other(_) => {}
+            }
+        }
+        changes
+    }
+
+    /// Lists of endpoints of a family.
+    pub(super) fn endpoints(self, family: Family) -> u64 {
+        match family {
+            Family::Ipv4 => self.ipv4,
+            Family::Ipv6 => self.ipv6,
+        }
+    }
+
+    fn and(self, more: Self) -> Self {
+        Self {
+            services: self.services + more.services,
+            ipv4: self.ipv4 + more.ipv4,
+            ipv6: self.ipv6 + more.ipv6,
+        }
+    }
+}
+
+/// The label of an answer's code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCode {
+    code: u16,
+}
+
+/// Makes histograms with the buckets of kube-proxy: from 1 ms, 15 times the double.
+#[derive(Debug, Clone, Copy)]
+struct Buckets;
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(exponential_buckets(0.001, 2.0, 15))
+    }
+}
+
+type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// All that is counted.
+#[derive(Debug)]
+pub struct Counters {
+    healthz: Labelled<OfCode, Counter>,
+    livez: Labelled<OfCode, Counter>,
+    durations: Labelled<OfFamily, Histogram, Buckets>,
+    last: Labelled<OfFamily, Seconds>,
+    last_queued: Labelled<OfFamily, Seconds>,
+    services: Labelled<OfFamily, Counter>,
+    endpoints: Labelled<OfFamily, Counter>,
+    unloaded_rules: Labelled<OfFamily, Counter>,
+    operations: Counter,
+    failures: Counter,
+    waiting: Mutex<BTreeMap<u64, Changes>>,
+}
+
+impl Default for Counters {
+    /// Every series that can be foreseen is there from the beginning, so that the first count is an
+    /// increase, too.
+    fn default() -> Self {
+        let counters = Self {
+            healthz: Labelled::default(),
+            livez: Labelled::default(),
+            durations: Labelled::new_with_constructor(Buckets),
+            last: Labelled::default(),
+            last_queued: Labelled::default(),
+            services: Labelled::default(),
+            endpoints: Labelled::default(),
+            unloaded_rules: Labelled::default(),
+            operations: Counter::default(),
+            failures: Counter::default(),
+            waiting: Mutex::default(),
+        };
+        for code in [200, 503].map(|code| OfCode { code }) {
+            drop(counters.healthz.get_or_create(&code));
+            drop(counters.livez.get_or_create(&code));
+        }
+        for family in Family::BOTH.map(OfFamily::from) {
+            drop(counters.durations.get_or_create(&family));
+            drop(counters.last.get_or_create(&family));
+            drop(counters.last_queued.get_or_create(&family));
+            drop(counters.services.get_or_create(&family));
+            drop(counters.endpoints.get_or_create(&family));
+            drop(counters.unloaded_rules.get_or_create(&family));
+        }
+        counters
+    }
+}
+
+impl Counters {
+    pub(crate) fn healthz(&self, code: u16) {
+        self.healthz.get_or_create(&OfCode { code }).inc();
+    }
+
+    pub(crate) fn livez(&self, code: u16) {
+        self.livez.get_or_create(&OfCode { code }).inc();
+    }
+
+    pub(crate) fn queued(&self, generation: u64, changes: Changes, now: Moment) {
+        for family in Family::BOTH {
+            let label = family.into();
+            self.last_queued.get_or_create(&label).set(seconds(now));
+            self.services.get_or_create(&label).inc_by(changes.services);
+            let endpoints = changes.endpoints(family);
+            self.endpoints.get_or_create(&label).inc_by(endpoints);
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = changes;
+        if waiting.len() >= MOST_WAITING
+            && let Some((_, last)) = waiting.pop_last()
+        {
+            changes = changes.and(last);
+        }
+        waiting.insert(generation, changes);
+    }
+
+    pub(crate) fn passed(&self, pass: &Passed, now: Moment) {
+        for family in Family::BOTH {
+            let label = family.into();
+            let took = pass.took.as_secs_f64();
+            self.durations.get_or_create(&label).observe(took);
+            if !pass.failed_families.contains(&family) {
+                self.last.get_or_create(&label).set(seconds(now));
+            }
+            let unloaded = pass.unloaded_rules.get(&family).copied();
+            let rules = self.unloaded_rules.get_or_create(&label);
+            rules.inc_by(unloaded.unwrap_or(0));
+        }
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        self.operations.inc_by(count(pass.operations));
+        self.failures.inc_by(count(pass.failed));
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|generation, _| *generation > pass.generation);
+    }
+
+    /// What was received and not taken by any pass yet.
+    pub(super) fn waiting(&self) -> Changes {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting
+            .values()
+            .copied()
+            .fold(Changes::default(), Changes::and)
+    }
+
+    /// Gives all of them names.
+    #[rustfmt::skip]
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let proxy = registry.sub_registry_with_prefix("kubeproxy");
+        proxy.register("proxy_healthz", "Answers of /healthz, by code", self.healthz.clone());
+        proxy.register("proxy_livez", "Answers of /livez, by code", self.livez.clone());
+        let sync = proxy.sub_registry_with_prefix("sync_proxy_rules");
+        sync.register("duration_seconds", "Time of passes", self.durations.clone());
+        sync.register("last_timestamp_seconds", "When a pass ended last that did not fail in the family", self.last.clone());
+        sync.register("last_queued_timestamp_seconds", "When a change of the plan came last", self.last_queued.clone());
+        sync.register("service_changes", "Changes of Services in the plan", self.services.clone());
+        sync.register("endpoint_changes", "Changes of lists of endpoints in the plan", self.endpoints.clone());
+        sync.register("iptables_restore_failures", "Rules that could not be loaded", self.unloaded_rules.clone());
+        let ours = registry.sub_registry_with_prefix("portolan");
+        ours.register("operations", "Kernel operations made", self.operations.clone());
+        ours.register("operation_failures", "Kernel operations that failed or were held back for others", self.failures.clone());
+    }
+}
+
+fn seconds(now: Moment) -> f64 {
+    now.wall.as_duration().as_secs_f64()
+}

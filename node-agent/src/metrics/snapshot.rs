@@ -1,0 +1,181 @@
+//! What is read when somebody asks.
+
+use std::fmt::Error;
+
+use portolan_plan::Family;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, MetricEncoder,
+    NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+
+use super::{FamilyName, OfFamily, Sources};
+use crate::health::TrafficPolicy;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPolicy {
+    ip_family: FamilyName,
+    traffic_policy: TrafficPolicy,
+}
+
+impl EncodeLabelValue for TrafficPolicy {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), Error> {
+        let name = match self {
+            Self::Internal => "internal",
+            Self::External => "external",
+        };
+        name.encode(encoder)
+    }
+}
+
+impl Collector for Sources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.waiting(&mut encoder)?;
+        self.no_local(&mut encoder)?;
+        self.flows(&mut encoder)?;
+        self.drift(&mut encoder)?;
+        let failed = self.applied.borrow().failed;
+        let name = "portolan_failing_operations";
+        let help = "Kernel operations that failed in the last pass";
+        gauge(&mut encoder, name, help)?.encode_gauge(&count(failed))?;
+        let draining = self.draining.borrow().len();
+        let name = "portolan_draining_addresses";
+        let help = "Addresses of backends that take no new connections and keep those they have";
+        gauge(&mut encoder, name, help)?.encode_gauge(&count(draining))?;
+        let closed = self.health.closed().borrow().len();
+        let name = "portolan_closed_ports";
+        let help = "Addresses and ports on which the agent should answer and cannot listen";
+        gauge(&mut encoder, name, help)?.encode_gauge(&count(closed))
+    }
+}
+
+impl Sources {
+    fn waiting(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let waiting = self.health.counters.waiting();
+        let name = "kubeproxy_sync_proxy_rules_service_changes_pending";
+        let help = "Changes of Services that no pass has taken yet";
+        let mut metric = gauge(encoder, name, help)?;
+        for family in Family::BOTH {
+            let label = OfFamily::from(family);
+            metric
+                .encode_family(&label)?
+                .encode_gauge(&signed(waiting.services))?;
+        }
+        let name = "kubeproxy_sync_proxy_rules_endpoint_changes_pending";
+        let help = "Changes of lists of endpoints that no pass has taken yet";
+        let mut metric = gauge(encoder, name, help)?;
+        for family in Family::BOTH {
+            let label = OfFamily::from(family);
+            let endpoints = signed(waiting.endpoints(family));
+            metric.encode_family(&label)?.encode_gauge(&endpoints)?;
+        }
+        Ok(())
+    }
+
+    fn no_local(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let no_local = self.health.no_local();
+        let name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
+        let help = "Ports of Services whose policy is Local and that have no endpoint on this node";
+        let mut metric = gauge(encoder, name, help)?;
+        for family in Family::BOTH {
+            for policy in [TrafficPolicy::Internal, TrafficPolicy::External] {
+                let label = OfPolicy {
+                    ip_family: FamilyName(family),
+                    traffic_policy: policy,
+                };
+                let ports = no_local.get(&(family, policy)).copied().unwrap_or(0);
+                metric.encode_family(&label)?.encode_gauge(&signed(ports))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flows(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let flows = self.flows.borrow().clone();
+        let of = |family: Family| flows.get(&family).copied().unwrap_or_default();
+        let name = "kubeproxy_conntrack_reconciler_deleted_entries";
+        let help = "Stale UDP flows deleted from connection tracking";
+        let mut metric = counter(encoder, name, help)?;
+        for family in Family::BOTH {
+            let label = OfFamily::from(family);
+            let deleted = of(family).deleted;
+            let mut metric = metric.encode_family(&label)?;
+            metric.encode_counter::<NoLabelSet, _, u64>(&deleted, None)?;
+        }
+        let name = "kubeproxy_conntrack_reconciler_sync_duration_seconds";
+        let help = "Time of looking for stale UDP flows";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for family in Family::BOTH {
+            let label = OfFamily::from(family);
+            let of = of(family);
+            let (sum, all) = (of.took.as_secs_f64(), of.cleanups);
+            let mut metric = metric.encode_family(&label)?;
+            metric.encode_histogram::<NoLabelSet>(sum, all, &[(f64::INFINITY, all)], None)?;
+        }
+        Ok(())
+    }
+
+    fn drift(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let drift = self.applied.borrow().drift.clone();
+        let kinds = drift.iter().map(|(kind, count)| {
+            let kind = kind.to_string().replace(' ', "_");
+            (OfKind { kind }, *count)
+        });
+        let kinds: Vec<_> = kinds.collect();
+        let name = "portolan_drift_found";
+        let help = "What was found in the kernel otherwise than it was left";
+        let mut metric = counter(encoder, name, help)?;
+        for (kind, count) in &kinds {
+            let mut metric = metric.encode_family(kind)?;
+            metric.encode_counter::<NoLabelSet, _, u64>(&count.found, None)?;
+        }
+        let name = "portolan_drift_repaired";
+        let mut metric = counter(encoder, name, "What of that was put right")?;
+        for (kind, count) in &kinds {
+            let mut metric = metric.encode_family(kind)?;
+            metric.encode_counter::<NoLabelSet, _, u64>(&count.repaired, None)?;
+        }
+        let name = "portolan_drift_standing";
+        let mut metric = gauge(
+            encoder,
+            name,
+            "What of that is left alone, or not put right yet",
+        )?;
+        for (kind, count) in &kinds {
+            metric
+                .encode_family(kind)?
+                .encode_gauge(&signed(count.standing))?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+) -> Result<MetricEncoder<'a>, Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Gauge)
+}
+
+fn counter<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+) -> Result<MetricEncoder<'a>, Error> {
+    encoder.encode_descriptor(name, help, None, MetricType::Counter)
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,147 @@
+//! The metrics port.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use portolan_agent::metrics::Changes;
+use portolan_agent::programmer::FlowCounter;
+use portolan_plan::Family;
+
+use super::node::{TestNode, ask, ask_until};
+
+/// What a person reads of it, and what tools look for.
+const NAMES: &str = include_str!("metrics.txt");
+
+async fn get(node: &TestNode, path: &str) -> String {
+    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), node.settings.metrics.port);
+    let request = format!("GET {path} HTTP/1.1");
+    let answer = ask_until(address, &request, |answer| answer.is_ok()).await;
+    answer.unwrap()
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap().1
+}
+
+fn value(text: &str, series: &str) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(series));
+    let line = line.unwrap_or_else(|| panic!("no {series} in {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_names_of_metrics_are_those_that_tools_look_for() {
+    let node = TestNode::start().await;
+    node.passes(1, &[]);
+    node.open();
+    let answer = get(&node, "/metrics").await;
+    assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    let types = body(&answer)
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let found: BTreeSet<_> = types.collect();
+    let wanted: BTreeSet<_> = NAMES.lines().collect();
+    assert_eq!(found, wanted, "S-207");
+}
+
+#[tokio::test]
+async fn what_happened_is_counted() {
+    let node = TestNode::start().await;
+    node.set_second(7);
+    let changes = Changes {
+        services: 2,
+        ipv4: 3,
+        ipv6: 0,
+    };
+    node.health.queued(1, changes);
+    node.passes(1, &[Family::Ipv6]);
+    node.health.queued(2, changes);
+    node.open();
+    let healthz = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), node.settings.healthz.port);
+    for request in [
+        "GET /healthz HTTP/1.1",
+        "GET /livez HTTP/1.1",
+        "GET /livez HTTP/1.1",
+    ] {
+        drop(ask_until(healthz, request, |answer| answer.is_ok()).await);
+    }
+    let answer = get(&node, "/metrics").await;
+    let value = |series: &str| value(body(&answer), series);
+    assert!(
+        (value(r#"kubeproxy_proxy_healthz_total{code="503"}"#) - 1.0).abs() < 0.1,
+        "S-152"
+    );
+    assert!(
+        (value(r#"kubeproxy_proxy_livez_total{code="503"}"#) - 2.0).abs() < 0.1,
+        "S-152"
+    );
+    let sync = |name: &str, family| {
+        value(&format!(
+            "kubeproxy_sync_proxy_rules_{name}{{ip_family=\"{family}\"}}"
+        ))
+    };
+    let second = 1_767_225_600.0 + 7.0;
+    assert!((sync("last_timestamp_seconds", "IPv4") - second).abs() < 0.1);
+    assert!(sync("last_timestamp_seconds", "IPv6").abs() < 0.1);
+    assert!((sync("last_queued_timestamp_seconds", "IPv6") - second).abs() < 0.1);
+    assert!((sync("service_changes_total", "IPv6") - 4.0).abs() < 0.1);
+    assert!((sync("service_changes_pending", "IPv6") - 2.0).abs() < 0.1);
+    assert!((sync("endpoint_changes_total", "IPv4") - 6.0).abs() < 0.1);
+    assert!((sync("endpoint_changes_pending", "IPv6")).abs() < 0.1);
+    assert!((sync("duration_seconds_count", "IPv4") - 1.0).abs() < 0.1);
+}
+
+/// S-133.
+#[tokio::test]
+async fn how_long_looking_at_flows_took_is_told_by_family() {
+    let node = TestNode::start().await;
+    node.passes(1, &[]);
+    let counter = FlowCounter {
+        cleanups: 3,
+        deleted: 5,
+        took: Duration::from_millis(250),
+        ..FlowCounter::default()
+    };
+    node.open_with([(Family::Ipv6, counter)].into());
+    let answer = get(&node, "/metrics").await;
+    let of = |name: &str| {
+        value(
+            body(&answer),
+            &format!("kubeproxy_conntrack_reconciler_{name}"),
+        )
+    };
+    assert!((of("deleted_entries_total{ip_family=\"IPv6\"}") - 5.0).abs() < 0.1);
+    assert!(of("deleted_entries_total{ip_family=\"IPv4\"}").abs() < 0.1);
+    let seconds = "sync_duration_seconds";
+    assert!((of(&format!("{seconds}_sum{{ip_family=\"IPv6\"}}")) - 0.25).abs() < 0.001);
+    assert!((of(&format!("{seconds}_count{{ip_family=\"IPv6\"}}")) - 3.0).abs() < 0.1);
+    assert!(
+        body(&answer).contains("_bucket{le=\"+Inf\",ip_family=\"IPv6\"} 3\n"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn tools_learn_the_mode_and_people_the_settings() {
+    let node = TestNode::start().await;
+    node.passes(1, &[]);
+    node.open();
+    assert_eq!(body(&get(&node, "/proxyMode").await), "ipvs", "S-208");
+    assert_eq!(body(&get(&node, "/healthz").await), "ok");
+    let settings: portolan_plan::Settings =
+        serde_json::from_str(body(&get(&node, "/configz").await)).unwrap();
+    assert_eq!(settings, node.settings);
+    assert!(
+        get(&node, "/debug/pprof")
+            .await
+            .starts_with("HTTP/1.1 404 ")
+    );
+    let health = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), node.settings.healthz.port);
+    assert!(
+        ask(health, "GET /metrics HTTP/1.1")
+            .await
+            .unwrap()
+            .starts_with("HTTP/1.1 404 ")
+    );
+}

@@ -1,0 +1,157 @@
+//! What passes of a programmer make of health: it follows what the kernel has.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use portolan_agent::health::{Facts, Health, NoLocal, TrafficPolicy};
+use portolan_agent::kernel::SharedModel;
+use portolan_agent::metrics::Changes;
+use portolan_plan::{Family, FrontendKind, HealthCheckDocument, Outsiders, PlanDocument, Policy};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::node;
+use super::running::{Running, document};
+
+const PORT: u16 = 32_000;
+
+fn with_check(ipv4: u32) -> PlanDocument {
+    let mut document = document();
+    let check = serde_json::json!({
+        "namespace": "default", "name": "web", "port": PORT,
+        "localEndpoints": {"IPv4": ipv4, "IPv6": 0},
+    });
+    let check: HealthCheckDocument = serde_json::from_value(check).unwrap();
+    document.health_checks = vec![check];
+    document
+}
+
+fn count(health: &Health) -> Value {
+    let answer = health.check(PORT, Family::Ipv4);
+    let body: Value = serde_json::from_slice(answer.body()).unwrap();
+    body["localEndpoints"].clone()
+}
+
+/// Whether each family is healthy, as `/livez` says.
+fn families(health: &Health) -> [Option<bool>; 2] {
+    let body: Value = serde_json::from_slice(health.livez().body()).unwrap();
+    Family::BOTH.map(|family| body["status"][family.as_str()]["healthy"].as_bool())
+}
+
+struct Scene {
+    running: Running,
+    health: Arc<Health>,
+    seconds: Arc<std::sync::atomic::AtomicU64>,
+    _folder: TempDir,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let (health, seconds) = node::health();
+        let kernel = SharedModel::default();
+        let running = Running::start_with(kernel, folder.path(), health.clone());
+        Self {
+            running,
+            health,
+            seconds,
+            _folder: folder,
+        }
+    }
+
+    fn set_second(&self, second: u64) {
+        self.seconds.store(second, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn counts_follow_passes_over_everything_and_over_a_part() {
+    let scene = Scene::start();
+    assert_eq!(scene.health.check(PORT, Family::Ipv4).status(), 503);
+    assert_eq!(scene.health.healthz().status(), 503, "S-148");
+    assert_eq!(scene.running.program(with_check(2)).services, None);
+    assert_eq!(scene.health.healthz().status(), 200);
+    assert_eq!(count(&scene.health), 0, "no controller said so");
+    scene.health.queued(1, Changes::default());
+    assert_eq!(count(&scene.health), 2);
+    let applied = scene.running.program(with_check(0));
+    assert_eq!(applied.services, Some(1), "only what changed is read");
+    assert_eq!(count(&scene.health), 0);
+    assert_eq!(scene.health.check(PORT, Family::Ipv4).status(), 503);
+    assert_eq!(scene.running.program(document()).services, Some(1));
+    assert_eq!(scene.health.check(PORT, Family::Ipv4).body()[0], b'n');
+    scene.running.stop();
+}
+
+/// S-145: what balancers are told of endpoints does not wait for what else fails.
+#[test]
+fn counts_follow_a_pass_that_failed_and_a_failure_that_lasts_is_that_of_its_family() {
+    let scene = Scene::start();
+    scene.health.queued(1, Changes::default());
+    assert_eq!(scene.running.program(with_check(2)).failed, 0);
+    scene.running.kernel.eyes().refused_rules = Some(Family::Ipv6);
+    scene
+        .running
+        .kernel
+        .lock()
+        .state
+        .rules
+        .remove(&Family::Ipv6);
+    scene.set_second(100);
+    // Another device's name makes it look at everything.
+    let mut refused = with_check(3);
+    refused.settings.device = "other0".into();
+    assert!(scene.running.program(refused).failed > 0);
+    assert_eq!(count(&scene.health), 3);
+    scene.set_second(159);
+    assert_eq!(families(&scene.health), [Some(true); 2]);
+    scene.set_second(160);
+    assert_eq!(families(&scene.health), [Some(true), Some(false)], "S-169");
+    assert_eq!(scene.health.check(PORT, Family::Ipv4).status(), 503);
+    scene.running.kernel.eyes().refused_rules = None;
+    scene.running.wait(|applied| applied.failed == 0);
+    assert_eq!(families(&scene.health), [Some(true); 2]);
+    assert_eq!(scene.health.healthz().status(), 200);
+    scene.running.stop();
+}
+
+/// S-71.
+#[test]
+fn ports_without_an_endpoint_here_are_counted_by_policy() {
+    let count =
+        |document: PlanDocument| Facts::of(&document.into_plan().unwrap()).no_local().clone();
+    assert_eq!(count(document()), NoLocal::new());
+    let mut none_here = document();
+    let web = none_here
+        .services
+        .iter_mut()
+        .find(|service| &*service.name == "web");
+    for port in &mut web.unwrap().ports {
+        port.internal.policy = Policy::Local;
+        port.internal.scope = "node/node-a".into();
+        port.internal.endpoints.clear();
+        let mut external = port.internal.clone();
+        external.outsiders = Outsiders::Drop;
+        port.external = Some(external);
+        let mut node_port = port.frontends[0].clone();
+        (node_port.kind, node_port.address) = (FrontendKind::NodePort, None);
+        port.frontends.push(node_port);
+    }
+    let counted = count(none_here);
+    let of = |policy| counted.get(&(Family::Ipv4, policy)).copied();
+    assert_eq!(of(TrafficPolicy::Internal), Some(1), "{counted:?}");
+    assert_eq!(of(TrafficPolicy::External), Some(1), "{counted:?}");
+}
+
+/// Whoever may write one Service takes no node out of everybody's balancers.
+#[test]
+fn a_scheduler_that_nobody_has_makes_no_node_unhealthy() {
+    let scene = Scene::start();
+    let mut wanted = document();
+    let ports = wanted.services.iter_mut().flat_map(|s| &mut s.ports);
+    ports.last().expect("the plan has some").scheduler = "none-such".into();
+    assert!(scene.running.program(wanted).failed > 0);
+    scene.set_second(1_000);
+    assert_eq!(families(&scene.health), [Some(true); 2]);
+    scene.running.stop();
+}

@@ -1,0 +1,165 @@
+//! Which sockets there are, when, and for whom.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use portolan_plan::Family;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::node::{TestNode, ask, ask_until, free_port, loopback};
+
+const GET: &str = "GET / HTTP/1.1";
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::new(loopback(Family::Ipv4), port)
+}
+
+async fn open(port: u16) -> String {
+    ask_until(at(port), GET, |answer| answer.is_ok())
+        .await
+        .unwrap()
+}
+
+async fn closed(port: u16) {
+    let refused = |answer: &std::io::Result<String>| matches!(answer, Err(error) if error.kind() == ErrorKind::ConnectionRefused);
+    drop(ask_until(at(port), GET, refused).await);
+}
+
+/// One request on a connection that stays.
+async fn ask_again(stream: &mut TcpStream) -> String {
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = vec![0; 4096];
+    let length = stream.read(&mut answer).await.unwrap();
+    String::from_utf8(answer[..length].to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn ports_follow_the_plan_and_an_untouched_one_keeps_its_connections() {
+    let mut node = TestNode::start().await;
+    let (web, cart, moved) = (free_port().await, free_port().await, free_port().await);
+    node.check("web", web, 1, 1);
+    node.passes(1, &[]);
+    node.open();
+    open(web).await;
+    let mut kept = TcpStream::connect(at(web)).await.unwrap();
+    assert!(ask_again(&mut kept).await.starts_with("HTTP/1.1 200 "));
+    node.passes_over("cart", |node| node.check("cart", cart, 1, 0));
+    assert!(open(cart).await.starts_with("HTTP/1.1 200 "));
+    // Another port never answers with the count 0 of nobody, and the old one is closed (S-141).
+    node.passes_over("cart", |node| node.check("cart", moved, 7, 0));
+    assert!(open(moved).await.contains("\"localEndpoints\":7"));
+    closed(cart).await;
+    node.passes_over("cart", |node| {
+        node.checks.remove(&super::node::service("cart"));
+    });
+    closed(moved).await;
+    assert!(
+        ask_again(&mut kept).await.starts_with("HTTP/1.1 200 "),
+        "S-141"
+    );
+    // Who asks on a connection of a port that is gone learns that it is.
+    node.passes_over("web", |node| node.checks.clear());
+    closed(web).await;
+    let mut rest = Vec::new();
+    assert!(matches!(kept.read_to_end(&mut rest).await, Ok(0) | Err(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_taken_is_told_once_holds_nobody_up_and_opens_once_it_is_free() {
+    let mut node = TestNode::start().await;
+    let blocker = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
+    let (web, cart) = (blocker.local_addr().unwrap().port(), free_port().await);
+    node.check("web", web, 1, 1);
+    node.check("cart", cart, 1, 1);
+    node.passes(1, &[]);
+    node.open();
+    assert!(open(cart).await.starts_with("HTTP/1.1 200 "), "S-143");
+    let mut told = node.health.closed();
+    let said = told
+        .wait_for(|closed| !closed.is_empty())
+        .await
+        .unwrap()
+        .clone();
+    let said: Vec<_> = said.into_iter().collect();
+    let wanted = format!(
+        "listen on 0.0.0.0:{web} for health checks of shop/web: Address already in use (os error 98); \
+         `ss -ltnp sport = {web}` on the node names the program that has the port"
+    );
+    assert_eq!(said, [wanted]);
+    let other = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), web);
+    drop(ask_until(other, GET, |answer| answer.is_ok()).await);
+    // It stays so however often it is tried.
+    tokio::time::sleep(std::time::Duration::from_secs(100)).await;
+    assert!(!told.has_changed().unwrap());
+    drop(blocker);
+    tokio::time::advance(std::time::Duration::from_secs(30)).await;
+    assert!(open(web).await.starts_with("HTTP/1.1 200 "));
+    assert!(told.borrow_and_update().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ports_of_the_node_follow_the_settings() {
+    let mut node = TestNode::start().await;
+    node.passes(1, &[]);
+    node.open();
+    let (first, second) = (node.settings.healthz.port, free_port().await);
+    let ask_healthz = "GET /healthz HTTP/1.1";
+    for family in Family::BOTH {
+        let address = SocketAddr::new(loopback(family), first);
+        let answer = ask_until(address, ask_healthz, |answer| answer.is_ok()).await;
+        assert!(answer.unwrap().starts_with("HTTP/1.1 200 "), "S-146");
+    }
+    node.settings.healthz.port = second;
+    node.settings.healthz.bind_address = Ipv6Addr::LOCALHOST.into();
+    node.passes(2, &[]);
+    closed(first).await;
+    let address = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), second);
+    drop(ask_until(address, ask_healthz, |answer| answer.is_ok()).await);
+    let refused = ask(at(second), ask_healthz).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[tokio::test]
+async fn clients_that_come_and_say_nothing_keep_nobody_out() {
+    let mut node = TestNode::start().await;
+    let port = free_port().await;
+    node.check("web", port, 1, 1);
+    node.passes(1, &[]);
+    node.open();
+    open(port).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(at(port)).await.unwrap();
+        stream.write_all(b"GET / HT").await.unwrap();
+        silent.push(stream);
+    }
+    assert!(open(port).await.starts_with("HTTP/1.1 200 "));
+    // Who has been there for longest has gone.
+    let end = silent[0].read(&mut [0; 8]).await;
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_finish_its_request_is_let_go() {
+    let mut node = TestNode::start().await;
+    let port = free_port().await;
+    node.check("web", port, 1, 1);
+    node.passes(1, &[]);
+    node.open();
+    open(port).await;
+    let mut stream = TcpStream::connect(at(port)).await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: no")
+        .await
+        .unwrap();
+    let mut rest = String::new();
+    let end = stream.read_to_string(&mut rest).await;
+    assert!(
+        end.is_err() || rest.is_empty() || rest.starts_with("HTTP/1.1 408"),
+        "{rest}"
+    );
+}
