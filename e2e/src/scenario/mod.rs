@@ -1,6 +1,7 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
 mod addresses;
+mod boot;
 mod cluster;
 mod coexistence;
 mod control_plane;
@@ -11,6 +12,7 @@ mod faults;
 mod health;
 mod ipvs_rate;
 mod packet_path;
+mod privileges;
 mod refusals;
 mod restarts;
 mod rollout;
@@ -66,6 +68,8 @@ pub const ALL: &[Scenario] = &[
     drift::SCENARIO,
     faults::SCENARIO,
     health::SCENARIO,
+    boot::SCENARIO,
+    privileges::SCENARIO,
     costs::SCENARIO,
     udp::SCENARIO,
     ipvs_rate::SCENARIO,

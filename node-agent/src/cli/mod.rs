@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod desired;
+mod init;
 mod run;
 mod show;
 
@@ -24,6 +25,8 @@ struct Arguments {
 enum Command {
     /// Follow the controller and keep the kernel equal to this node's plan.
     Run(run::Run),
+    /// Do once what needs more privileges than `run` has: load modules, write kernel settings.
+    Init(init::Init),
     /// Print what the kernel would be given for a plan; touches nothing.
     Desired(desired::Desired),
     /// Show what the kernel holds, beside what the last plan wants.
@@ -51,6 +54,7 @@ pub fn main() -> ExitCode {
     start_log();
     let end = match arguments.command {
         Command::Run(command) => command.execute(),
+        Command::Init(command) => command.execute(),
         Command::Desired(command) => command.execute(),
         Command::Show(command) => command.execute(),
         Command::Cleanup(command) => command.execute(),

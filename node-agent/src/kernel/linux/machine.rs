@@ -9,7 +9,7 @@ const RELEASE: &str = "/proc/sys/kernel/osrelease";
 const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
 /// Whatever cannot be read stays unknown, and what depends on it is left alone.
-pub(super) fn read() -> Machine {
+pub fn read() -> Machine {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
     Machine {
         processors: processors(&text(ONLINE)),

@@ -1,4 +1,5 @@
-//! The only file of the agent that starts programs: the tools of iptables, a few times in its life.
+//! The only file of the agent that starts programs: the tools of iptables, a few times in its life, and
+//! `modprobe` before it.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -48,7 +49,7 @@ pub(super) fn start(
         .map_err(|error| {
             failed(
                 program,
-                &format_args!("{error}; install the package iptables"),
+                &format_args!("{error}; install the package {}", package(program)),
             )
         })?;
     // The text is far smaller than what the tool reads before it writes anything, so writing all
@@ -86,6 +87,14 @@ impl Running {
         }
         let said = words(&String::from_utf8_lossy(&output.stderr));
         Err(failed(&program, &format_args!("{}: {said}", output.status)))
+    }
+}
+
+/// Debian's name of the package that has a tool.
+fn package(program: &str) -> &'static str {
+    match program {
+        "modprobe" => "kmod",
+        _ => "iptables",
     }
 }
 

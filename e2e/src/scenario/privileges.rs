@@ -1,0 +1,196 @@
+//! What an agent needs of the node before it runs, and how little it needs then.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use rustix::thread::{
+    CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set,
+};
+
+use super::packet_path::{POD_PORTS, cluster_files};
+use super::{Checks, Scenario, Stage};
+use crate::cluster::Cluster;
+use crate::program::Program;
+use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::client::{self, Outcome};
+use crate::traffic::server::Server;
+use crate::witness;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "privileges",
+    shows: "init sets what needs many privileges, and the agent then runs with few",
+    run,
+};
+
+const NODE: Node = Node::A;
+/// Settings that init has to change, as they are before, and what it makes of them.
+const WRONG: [(&str, &str, &str); 4] = [
+    ("net/ipv4/vs/conntrack", "0", "1"),
+    ("net/ipv4/ip_forward", "0", "1"),
+    (
+        "net/netfilter/nf_conntrack_tcp_timeout_established",
+        "432000",
+        "86400",
+    ),
+    (
+        "net/netfilter/nf_conntrack_tcp_timeout_close_wait",
+        "60",
+        "3600",
+    ),
+];
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    witness::require_ipvs()?;
+    the_machine(stage, checks)?;
+    let (manifests, texts) = cluster_files(&stage.files)?;
+    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let _servers = Pod::all()
+        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
+        .collect::<Result<Vec<_>>>()?;
+    let mut cluster = Cluster::new(&topology, stage.waits, texts)?;
+    stage.console.heading("an agent with few privileges");
+    let node = topology.node(NODE)?;
+    node.set(&WRONG.map(|(name, before, _)| (name.to_owned(), before)))?;
+    let state = cluster.state_folder(NODE).display().to_string();
+    let init = || node.inside(|| Program::Agent.run(&["init", "--state-dir", &state]));
+    let told = init()?;
+    checks.check(
+        "init makes settings right and tells what they were (S-181)",
+        WRONG.iter().try_for_each(|(name, before, after)| {
+            says(
+                &told,
+                &name.replace('/', "."),
+                &format!("set to {after}, was {before}"),
+            )
+        }),
+    );
+    let again = init()?;
+    checks.check("a second init changes nothing", none_set(&again));
+    cluster.start_controller()?;
+    cluster.start_agent(Node::B)?;
+    cluster.start_agent_after(NODE, &[], give_up_privileges)?;
+    cluster.wait_programmed(NODE, &manifests.virtual_servers())?;
+    checks.check(
+        "with CAP_NET_ADMIN and CAP_NET_RAW, and settings read-only, the plan is in force (S-181)",
+        without_errors(&cluster),
+    );
+    checks.check(
+        "it has no other capability",
+        has_few(cluster.agent_pid(NODE)?),
+    );
+    checks.check("clients are served", served(stage, &topology));
+    Ok(())
+}
+
+/// In the first network namespace the limit of tracked connections can be set.
+fn the_machine(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    stage.console.heading("the machine");
+    let state = crate::work_folder::WorkFolder::make()?;
+    let state = state.path.display().to_string();
+    Program::Agent.run(&["init", "--state-dir", &state])?;
+    let processors = std::thread::available_parallelism()?.get();
+    let wanted = (32_768 * processors).clamp(131_072, 1_048_576);
+    let number = |name: &str| -> Result<usize> {
+        let path = Path::new("/proc/sys/net/netfilter").join(name);
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(text.trim().parse()?)
+    };
+    let (limit, buckets) = (number("nf_conntrack_max")?, number("nf_conntrack_buckets")?);
+    checks.check(
+        "the limit of tracked connections follows the processors (S-178)",
+        (limit == wanted)
+            .then_some(())
+            .with_context(|| format!("{limit}, not {wanted}")),
+    );
+    checks.check(
+        "and the hash table follows the limit (S-178)",
+        (buckets >= wanted / 4)
+            .then_some(())
+            .with_context(|| format!("{buckets} buckets")),
+    );
+    Ok(())
+}
+
+fn says(told: &str, name: &str, words: &str) -> Result<()> {
+    let mut lines = told.lines();
+    let line = lines.find(|line| line.split_whitespace().nth(1) == Some(name));
+    let line = line.with_context(|| format!("nothing about {name} in:\n{told}"))?;
+    ensure!(
+        line.ends_with(words),
+        "{line:?} does not end with {words:?}"
+    );
+    Ok(())
+}
+
+fn none_set(told: &str) -> Result<()> {
+    let mut set = told
+        .lines()
+        .filter(|line| line.contains("set to") || line.contains("FAILED"));
+    match set.next() {
+        None => Ok(()),
+        Some(line) => bail!("{line}"),
+    }
+}
+
+fn without_errors(cluster: &Cluster<'_>) -> Result<()> {
+    let said = cluster.said(NODE)?;
+    let errors: Vec<_> = said.lines().filter(|line| line.contains("ERROR")).collect();
+    ensure!(errors.is_empty(), "{}", errors.join("\n"));
+    Ok(())
+}
+
+fn has_few(pid: u32) -> Result<()> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    for name in ["CapEff", "CapPrm", "CapBnd"] {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name}:\t")));
+        let bits = u64::from_str_radix(line.context("no such line")?, 16)?;
+        // CAP_NET_ADMIN is 12, CAP_NET_RAW 13.
+        ensure!(bits == 0b11 << 12, "{name} is {bits:#x}");
+    }
+    Ok(())
+}
+
+fn served(stage: &Stage, topology: &Topology) -> Result<()> {
+    let deadline = stage.waits.limit(Duration::from_secs(2));
+    let pod = Resident::Pod(Pod {
+        node: NODE,
+        number: 3,
+    });
+    let target = "10.96.0.20:80".parse()?;
+    for from in [pod, Resident::Node(NODE), Resident::Outside] {
+        let attempt = || Ok(client::tcp(target, deadline).outcome);
+        match topology.of(from)?.inside(attempt)? {
+            Outcome::Answered { .. } => {}
+            other => bail!("{} to {target}: {other}", from.name()),
+        }
+    }
+    Ok(())
+}
+
+/// For the calling thread and what it starts: two capabilities, and settings that cannot be written.
+fn give_up_privileges() -> Result<()> {
+    let none = None::<&str>;
+    let settings = Some("/proc/sys");
+    unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace (needs root)")?;
+    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
+        .context("keep mounts to ourselves")?;
+    mount(settings, "/proc/sys", none, MsFlags::MS_BIND, none).context("mount /proc/sys")?;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(settings, "/proc/sys", none, flags, none).context("mount /proc/sys read-only")?;
+    let dropped =
+        CapabilitySet::all().difference(CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW);
+    for capability in dropped.iter() {
+        // Newer ones than this kernel has cannot be asked for.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability).context("give up a capability")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! `portolan-agent init`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use portolan_plan::NodeEntry;
+use portolan_reconcile::{HostNetwork, Op, sysctl_is_enough, sysctls};
+use tracing::warn;
+
+use super::StateArguments;
+use crate::kernel::KernelError;
+use crate::kernel::linux::{
+    Links, Loaded, MODULES, load_module, machine, read_sysctl, write_sysctl,
+};
+use crate::saved::SavedPlan;
+
+/// Do what needs more privileges than `run` has: load kernel modules and write kernel settings. Prints
+/// what it did; what is right already is left alone, so it may be run at any time.
+///
+/// Afterwards `run` needs CAP_NET_ADMIN and CAP_NET_RAW only. Settings are those of the last plan on
+/// disk; without one, the defaults.
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// The dummy device.
+    #[arg(long, default_value = "kube-ipvs0", value_name = "NAME")]
+    device: String,
+    #[command(flatten)]
+    state: StateArguments,
+}
+
+impl Init {
+    pub(super) fn execute(self) -> anyhow::Result<()> {
+        let node = self.node();
+        let scheduler = format!("ip_vs_{}", node.settings.scheduler);
+        let mut report = Report::default();
+        for module in MODULES.into_iter().chain([&*scheduler]) {
+            let done = load_module(module).map(|loaded| match loaded {
+                Loaded::Before => "was loaded",
+                Loaded::Now => "loaded",
+            });
+            report.add("module", module, done.map(str::to_owned));
+        }
+        let network = Links::open()?.observe(&self.device)?;
+        let host = HostNetwork {
+            machine: machine::read(),
+            ..network.host
+        };
+        for (name, value) in sysctls(&node, &host) {
+            report.add("setting", &name, set(&name, &value));
+        }
+        report.print()
+    }
+
+    fn node(&self) -> Arc<NodeEntry> {
+        let saved = SavedPlan::new(&self.state.state_dir, "").read_of_any_node();
+        let saved = saved.unwrap_or_else(|problem| {
+            warn!(%problem, "going on with the default settings");
+            None
+        });
+        let node = saved.and_then(|(plan, _)| plan.node().cloned());
+        node.unwrap_or_default()
+    }
+}
+
+/// Writes a setting if it is not right, and tells what it is and was.
+fn set(name: &Arc<str>, value: &Arc<str>) -> Result<String, KernelError> {
+    let found = read_sysctl(name).map(|(_, found)| found);
+    if let Some(found) = &found
+        && sysctl_is_enough(name, found, value)
+    {
+        return Ok(format!("is {found}"));
+    }
+    let (name, value) = (name.clone(), value.clone());
+    let told = match &found {
+        Some(found) => format!("set to {value}, was {found}"),
+        None => format!("set to {value}"),
+    };
+    write_sysctl(&Op::WriteSysctl { name, value })?;
+    Ok(told)
+}
+
+/// What was done, a line each.
+#[derive(Debug, Default)]
+struct Report {
+    lines: Vec<(&'static str, String, String)>,
+    failures: Vec<String>,
+}
+
+impl Report {
+    fn add(&mut self, kind: &'static str, name: &str, done: Result<String, KernelError>) {
+        let told = done.unwrap_or_else(|error| {
+            self.failures.push(error.to_string());
+            "FAILED, see below".into()
+        });
+        self.lines.push((kind, name.into(), told));
+    }
+
+    fn print(self) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        let colour = out.is_terminal();
+        let width = self.lines.iter().map(|(_, name, _)| name.len()).max();
+        let width = width.unwrap_or(0);
+        for (kind, name, told) in &self.lines {
+            let red = colour && told.starts_with("FAILED");
+            let (begin, end) = if red {
+                ("\x1b[31m", "\x1b[0m")
+            } else {
+                ("", "")
+            };
+            writeln!(out, "{kind:<7}  {name:<width$}  {begin}{told}{end}").context("say so")?;
+        }
+        if !self.failures.is_empty() {
+            let count = self.failures.len();
+            bail!("{count} failed:\n  {}", self.failures.join("\n  "));
+        }
+        Ok(())
+    }
+}
