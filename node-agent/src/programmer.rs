@@ -31,10 +31,10 @@ use self::look::{Ground, News};
 use self::outcome::Outcome;
 use self::part::{Job, Work};
 use self::schedule::{Pass, Schedule};
-use crate::health::Health;
+use crate::health::{Health, Passed};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
-use crate::slot::{PlanSlot, Woken};
+use crate::slot::{PlanSlot, Source, Woken};
 
 /// So many operations are handed to the kernel together: enough to fill every send, and few enough that
 /// requests and results of a first plan take little memory.
@@ -84,8 +84,8 @@ pub struct Programmer<K> {
     /// What Services want together; `None` unless the shadow is as the plan wants it that was taken
     /// last.
     shared: Option<Shared>,
-    /// Whether the plan is a controller's. What one from disk does not name is left alone (S-183).
-    live: bool,
+    /// Where the plan is from that was taken last.
+    source: Source,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -122,7 +122,7 @@ impl<K: Kernel> Programmer<K> {
             health,
             flows: flows::Flows::default(),
             shared: None,
-            live: false,
+            source: Source::default(),
         }
     }
 
@@ -216,8 +216,9 @@ impl<K: Kernel> Programmer<K> {
         let failed = outcome.failed > 0;
         let took = started.elapsed();
         if let Some(ground) = ground {
+            let complete = self.source != Source::BootCritical;
             let passed = outcome.passed(generation, ground.node, facts, took);
-            self.health.passed(passed);
+            self.health.passed(Passed { complete, ..passed });
         }
         let applied = Applied {
             generation,
@@ -274,7 +275,7 @@ impl<K: Kernel> Programmer<K> {
         let sound = self.carry_out(&mut shadow, desired, &mut owned, &scope, outcome);
         self.drift.settle(&shadow, desired);
         // A plan from disk may be a part of one: what is ours is judged again by a controller's.
-        self.owned = (self.live || !adopts).then_some(owned);
+        self.owned = (self.source == Source::Controller || !adopts).then_some(owned);
         self.shadow = Some(shadow);
         self.shared = Some(Shared::of(desired));
         if !sound {
@@ -301,7 +302,7 @@ impl<K: Kernel> Programmer<K> {
         self.unrecorded |= owned.claim(desired);
         self.put_on_record(owned, outcome);
         let phases = diff(shadow, desired, owned).into_iter();
-        let may_take_away = self.live;
+        let may_take_away = self.source == Source::Controller;
         for (phase, ops) in phases.filter(|(phase, _)| may_take_away || !phase.takes_away()) {
             debug!(?phase, operations = ops.len(), "writing");
             outcome.unfinished |= puts_off(phase, &ops);
@@ -318,7 +319,7 @@ impl<K: Kernel> Programmer<K> {
         self.unrecorded |= owned.release(shadow, desired, scope);
         self.put_on_record(owned, outcome);
         // Before the rest is written, the next datagram would make the same flow again (S-128).
-        if self.live {
+        if self.source == Source::Controller {
             self.flows.clean(&mut self.kernel, desired);
         }
         sound && !outcome.in_doubt

@@ -25,8 +25,7 @@ struct State {
     // Whoever reads it for long holds it while the next one is made.
     plan: Arc<NodePlan>,
     generation: u64,
-    /// Whether it is a controller's. One from disk may be behind the kernel.
-    live: bool,
+    source: Source,
     taken: u64,
     change: Change,
     disturbed: bool,
@@ -35,6 +34,19 @@ struct State {
     /// How often whoever waits here has begun to work.
     begun: u64,
     waits: bool,
+}
+
+/// Where a plan is from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Source {
+    /// From disk, as far as the cluster needs it to come up.
+    #[default]
+    BootCritical,
+    /// From disk, all of it. The kernel may be ahead of it, so what it does not name is left alone
+    /// (S-183).
+    Disk,
+    /// From a controller.
+    Controller,
 }
 
 /// What changed in the plan since it was taken.
@@ -84,8 +96,8 @@ pub struct Taken {
     pub generation: u64,
     /// The hash of the values in use, of the whole plan.
     pub hash: PlanHash,
-    /// Whether a controller sent it. What one from disk does not name is left alone (S-183).
-    pub live: bool,
+    /// Where it is from.
+    pub source: Source,
     /// The plan, or what of it changed.
     pub what: TakenPlan,
 }
@@ -113,7 +125,7 @@ impl State {
         Taken {
             generation: self.generation,
             hash: self.plan.usable_hash(),
-            live: self.live,
+            source: self.source,
             what,
         }
     }
@@ -142,8 +154,8 @@ impl PlanSlot {
         let State { plan, change, .. } = &mut *state;
         change.note(&staged, plan);
         Arc::make_mut(plan).apply(staged, expected)?;
-        if !state.live {
-            state.live = true;
+        if state.source != Source::Controller {
+            state.source = Source::Controller;
             // What was left alone so far is compared now.
             state.change = Change::Everything;
         }
@@ -153,11 +165,12 @@ impl PlanSlot {
     }
 
     /// Puts a plan from disk here, unless a controller sent one already.
-    pub fn bring_back(&self, plan: NodePlan) {
+    pub fn bring_back(&self, plan: NodePlan, source: Source) {
         let mut state = self.lock();
-        if state.live {
+        if state.source == Source::Controller {
             return;
         }
+        state.source = source;
         state.plan = Arc::new(plan);
         state.change = Change::Everything;
         state.generation += 1;
@@ -166,13 +179,14 @@ impl PlanSlot {
 
     /// Whether a controller sent a plan.
     pub fn is_live(&self) -> bool {
-        self.lock().live
+        self.lock().source == Source::Controller
     }
 
     /// The plan that a controller sent, and its generation, as far as it was taken.
     pub fn live(&self) -> Option<(u64, Arc<NodePlan>)> {
         let state = self.lock();
-        let taken = state.live && state.taken == state.generation;
+        let live = state.source == Source::Controller;
+        let taken = live && state.taken == state.generation;
         taken.then(|| (state.generation, state.plan.clone()))
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::saved::{FileError, SavedError, SavedPlan, bring_back};
-use portolan_agent::slot::PlanSlot;
+use portolan_agent::slot::{PlanSlot, Source};
 use portolan_plan::{
     Change, EntryHash, NodePlan, PlanDocument, PlanHash, ServiceId, StagedChanges, strategies,
 };
@@ -222,7 +222,7 @@ fn a_plan_from_disk_takes_nothing_away() {
     let before = kernel.lock().state.virtual_servers.clone();
     let running = Running::start(kernel, state.path());
     let web = ServiceId::new("default", "web");
-    running.slot.bring_back(plan().part([&web]));
+    running.slot.bring_back(plan().part([&web]), Source::Disk);
     let first = running.wait(|applied| applied.generation > 0);
     assert_eq!((first.failed, first.operations), (0, 0));
     assert_eq!(running.kernel.lock().state.virtual_servers, before);
@@ -239,7 +239,7 @@ fn a_plan_from_disk_takes_nothing_away() {
 fn a_plan_from_disk_is_programmed_into_an_empty_kernel() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
-    running.slot.bring_back(plan());
+    running.slot.bring_back(plan(), Source::Disk);
     let first = running.wait(|applied| applied.generation > 0);
     assert!(first.failed == 0 && first.operations > 0);
     let fresh = running.stop();

@@ -83,6 +83,10 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         has_few(cluster.agent_pid(NODE)?),
     );
     checks.check("clients are served", served(stage, &topology));
+    checks.check(
+        "an agent that may asks to be ended last when memory runs out (S-210)",
+        is_last(cluster.agent_pid(Node::B)?),
+    );
     Ok(())
 }
 
@@ -157,13 +161,19 @@ fn has_few(pid: u32) -> Result<()> {
     Ok(())
 }
 
+fn is_last(pid: u32) -> Result<()> {
+    let score = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
+    ensure!(score.trim() == "-999", "oom_score_adj is {score}");
+    Ok(())
+}
+
 fn served(stage: &Stage, topology: &Topology) -> Result<()> {
     let deadline = stage.waits.limit(Duration::from_secs(2));
     let pod = Resident::Pod(Pod {
         node: NODE,
         number: 3,
     });
-    let target = "10.96.0.20:80".parse()?;
+    let target = "10.96.0.10:80".parse()?;
     for from in [pod, Resident::Node(NODE), Resident::Outside] {
         let attempt = || Ok(client::tcp(target, deadline).outcome);
         match topology.of(from)?.inside(attempt)? {

@@ -60,13 +60,13 @@ impl Run {
         if !self.insecure {
             bail!("TLS is not there yet in this version; --insecure speaks without it");
         }
+        outlive_others();
         let record = Record::open(&self.state.state_dir)?;
         let kernel = LinuxKernel::open(self.iptables)?;
         let slot = Arc::new(PlanSlot::default());
         let bell = slot.clone();
         let events = Events::listen(kernel.port(), move || bell.disturb())?;
-        let saved = SavedPlan::new(&self.state.state_dir, &node);
-        let mut keeper = Keeper::new(saved, slot.clone());
+        let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), slot.clone());
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());
         let health: Arc<Health> = Arc::default();
@@ -111,6 +111,14 @@ impl Run {
         signalled?;
         info!("ended; what is programmed stays in force");
         Ok(())
+    }
+}
+
+/// Asks the kernel to end this program last when memory runs out: without it the node forgets nothing,
+/// but follows nothing either (S-210). Whoever may not ask is no worse off than others.
+fn outlive_others() {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-999") {
+        info!(%error, "this program is not among the last to be ended when memory runs out");
     }
 }
 

@@ -75,6 +75,8 @@ pub struct Passed {
     pub generation: u64,
     /// What that says of the node.
     pub node: Arc<NodeEntry>,
+    /// Whether that was all of a plan. What is boot-critical of one on disk makes no node ready.
+    pub complete: bool,
     /// What it says of Services.
     pub facts: FactsChange,
     /// The families in which something failed.
@@ -135,7 +137,9 @@ impl Health {
         let limit = pass.node.settings.sync.period.as_duration() * 2;
         let mut state = self.lock();
         let (generation, failed) = (pass.generation, &pass.failed_families);
-        state.progress.finished(generation, failed, limit, now);
+        if pass.complete {
+            state.progress.finished(generation, failed, limit, now);
+        }
         let mut moved = state.facts.follow(pass.facts);
         let places =
             |node: &NodeEntry| (node.settings.healthz.clone(), node.settings.metrics.clone());

@@ -91,6 +91,7 @@ impl Outcome {
         Passed {
             generation,
             node,
+            complete: true,
             facts,
             failed_families: self.failed_families.clone(),
             unloaded_rules: self.unloaded_rules.clone(),

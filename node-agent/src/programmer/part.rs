@@ -59,14 +59,14 @@ impl<K: Kernel> Programmer<K> {
         if in_step {
             let taken = self.slot.take_changed();
             let job = Job::of(&taken);
-            self.live = taken.live;
+            self.source = taken.source;
             if let Some(work) = self.work(taken.what) {
                 return Job { work, ..job };
             }
         }
         let taken = self.slot.take();
         let job = Job::of(&taken);
-        self.live = taken.live;
+        self.source = taken.source;
         let work = self.work(taken.what).unwrap_or(Work::Whole(None));
         Job { work, ..job }
     }

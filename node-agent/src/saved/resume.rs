@@ -7,7 +7,7 @@ use portolan_plan::{DiskSettings, NodePlan, ServiceId};
 use tracing::{info, warn};
 
 use super::{Origin, SavedPlan};
-use crate::slot::PlanSlot;
+use crate::slot::{PlanSlot, Source};
 
 /// What is served of a saved plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
     match Resume::decide(&node.settings.disk, of_this_boot, origin.written, now) {
         Resume::Whole => {
             info!(services, seconds, of_this_boot, "serving the plan on disk");
-            slot.bring_back(plan);
+            slot.bring_back(plan, Source::Disk);
         }
         Resume::BootCritical { rest_after } => {
             let critical = boot_critical(&plan);
@@ -70,7 +70,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
                 "the plan on disk is old: serving boot-critical Services, and the others if no \
                  controller comes"
             );
-            slot.bring_back(plan.part(&critical));
+            slot.bring_back(plan.part(&critical), Source::BootCritical);
             // Not kept meanwhile: most of the time a controller comes.
             drop(plan);
             tokio::time::sleep(rest_after).await;
@@ -82,7 +82,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
                     services,
                     "no controller came: serving all of the plan on disk"
                 );
-                slot.bring_back(plan);
+                slot.bring_back(plan, Source::Disk);
             }
         }
     }

@@ -148,6 +148,7 @@ impl TestNode {
         self.health.passed(Passed {
             generation,
             node: Arc::new(node),
+            complete: true,
             facts,
             failed_families: failed.iter().copied().collect::<BTreeSet<_>>(),
             unloaded_rules: BTreeMap::new(),

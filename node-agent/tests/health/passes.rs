@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use portolan_agent::health::{Facts, Health, NoLocal, TrafficPolicy};
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::metrics::Changes;
+use portolan_agent::slot::Source;
 use portolan_plan::{Family, FrontendKind, HealthCheckDocument, Outsiders, PlanDocument, Policy};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,6 +15,29 @@ use super::node;
 use super::running::{Running, document};
 
 const PORT: u16 = 32_000;
+
+/// A plan from disk makes a node ready once all of it is in force, and nobody counts as there before a
+/// controller has spoken: pods may have gone since.
+#[test]
+fn a_plan_from_disk_counts_as_applied_once_all_of_it_is() {
+    let scene = Scene::start();
+    let plan = with_check(2).into_plan().unwrap();
+    let applied = |generation| {
+        scene
+            .running
+            .wait(|applied| applied.generation >= generation)
+    };
+    scene
+        .running
+        .slot
+        .bring_back(plan.part([]), Source::BootCritical);
+    applied(1);
+    assert_eq!(families(&scene.health), [None, None]);
+    scene.running.slot.bring_back(plan, Source::Disk);
+    applied(2);
+    assert_eq!(families(&scene.health), [Some(true), Some(true)]);
+    assert_eq!(count(&scene.health), 0);
+}
 
 fn with_check(ipv4: u32) -> PlanDocument {
     let mut document = document();
