@@ -21,6 +21,7 @@ pub mod files;
 mod installation;
 pub mod light_agents;
 pub mod manifests;
+pub mod mounts;
 pub mod namespace;
 pub mod program;
 pub mod scenario;

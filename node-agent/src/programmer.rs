@@ -11,6 +11,7 @@ mod look;
 mod outcome;
 mod part;
 mod schedule;
+mod told;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,7 +23,7 @@ use portolan_reconcile::{
     Desired, Drift, Network, Observed, Op, Owned, Scope, Shared, diff, puts_off, ready,
 };
 use tokio::sync::watch;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, warn};
 
 use self::drain::Drains;
 use self::drift::DriftWatch;
@@ -31,6 +32,7 @@ use self::look::{Ground, News};
 use self::outcome::Outcome;
 use self::part::{Job, Work};
 use self::schedule::{Pass, Schedule};
+use self::told::{Why, tell};
 use crate::health::{Health, Passed};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
@@ -361,62 +363,5 @@ impl<K: Kernel> Programmer<K> {
                 }
             }
         }
-    }
-}
-
-/// Why there is a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// The plan changed.
-    Changed,
-    /// The node's network changed.
-    Disturbed,
-    /// The pass before failed.
-    Failed,
-    /// The pass before put off some scheduler changes.
-    PutOff,
-    /// The sync period is over.
-    Due,
-}
-
-fn tell(applied: &Applied, why: Why) {
-    for failure in &applied.failures {
-        error!("{failure}");
-    }
-    if applied.failed > 0 {
-        not_in_force(applied);
-    } else {
-        in_force(applied, why);
-    }
-}
-
-fn not_in_force(applied: &Applied) {
-    let (failed, operations) = (applied.failed, applied.operations);
-    let milliseconds = applied.took.as_millis();
-    error!(
-        failed,
-        operations, milliseconds, "the plan is not in force; trying again"
-    );
-}
-
-fn in_force(applied: &Applied, why: Why) {
-    let operations = applied.operations;
-    let milliseconds = applied.took.as_millis();
-    if let Why::Changed | Why::Failed = why {
-        let services = applied.services;
-        info!(plan = %applied.hash, services, operations, milliseconds, "applied");
-    } else if operations > 0 {
-        by_itself(operations, milliseconds, why);
-    } else {
-        debug!(milliseconds, "verified");
-    }
-}
-
-/// What was written though the plan is the one before.
-fn by_itself(operations: usize, milliseconds: u128, why: Why) {
-    match why {
-        Why::PutOff => info!(operations, milliseconds, "changed more schedulers"),
-        Why::Disturbed => info!(operations, milliseconds, "followed the node's network"),
-        _ => info!(operations, milliseconds, "put right what was otherwise"),
     }
 }

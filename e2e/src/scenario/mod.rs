@@ -8,6 +8,7 @@ mod control_plane;
 mod costs;
 mod draining;
 mod drift;
+mod extra;
 mod faults;
 mod health;
 mod ipvs_rate;

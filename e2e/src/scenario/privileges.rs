@@ -4,8 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use rustix::thread::{
     CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set,
 };
@@ -18,7 +16,7 @@ use crate::topology::world::{Node, Pod, Resident};
 use crate::topology::{Network, Topology};
 use crate::traffic::client::{self, Outcome};
 use crate::traffic::server::Server;
-use crate::witness;
+use crate::{mounts, witness};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "privileges",
@@ -186,14 +184,7 @@ fn served(stage: &Stage, topology: &Topology) -> Result<()> {
 
 /// For the calling thread and what it starts: two capabilities, and settings that cannot be written.
 fn give_up_privileges() -> Result<()> {
-    let none = None::<&str>;
-    let settings = Some("/proc/sys");
-    unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace (needs root)")?;
-    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
-        .context("keep mounts to ourselves")?;
-    mount(settings, "/proc/sys", none, MsFlags::MS_BIND, none).context("mount /proc/sys")?;
-    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-    mount(settings, "/proc/sys", none, flags, none).context("mount /proc/sys read-only")?;
+    mounts::make_settings_read_only()?;
     let dropped =
         CapabilitySet::all().difference(CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW);
     for capability in dropped.iter() {

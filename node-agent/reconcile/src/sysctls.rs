@@ -3,13 +3,15 @@
 //! Names are those of `sysctl`: with dots, or with slashes where an interface is named, because
 //! interface names may hold dots.
 
+mod conntrack;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_plan::{ConntrackSettings, LocalDetection, NodeEntry, Period};
+use portolan_plan::{LocalDetection, NodeEntry};
 
-use crate::host::{HostAddress, HostInterface, HostNetwork, InterfaceKind, Machine};
+use crate::host::{HostAddress, HostInterface, HostNetwork, InterfaceKind};
 
 /// Without these, virtual servers do not work as the rules expect (S-83, S-174).
 const ALWAYS: [(&str, &str); 4] = [
@@ -18,12 +20,6 @@ const ALWAYS: [(&str, &str); 4] = [
     ("net.ipv4.vs.expire_nodest_conn", "1"),
     ("net.ipv4.vs.expire_quiescent_template", "1"),
 ];
-
-/// As many connections are tracked at most, however many processors there are (S-178).
-const MOST_TRACKED: u32 = 1_048_576;
-/// So many tracked connections share a place in the hash table at most, on average.
-const TRACKED_PER_BUCKET: u32 = 4;
-const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
 
 /// Makes a bridge hand to the rules what it switches. Else the answer of one pod to another on the
 /// same bridge goes past IPVS, and comes from an address that the client never asked.
@@ -37,7 +33,7 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
     let mut wanted: BTreeMap<Arc<str>, Arc<str>> = ALWAYS
         .map(|(name, value)| (name.into(), value.into()))
         .into();
-    wanted.extend(conntrack(&node.settings.conntrack, &host.machine));
+    wanted.extend(conntrack::settings(&node.settings.conntrack, &host.machine));
     // From 5.9 on a source port that is used again costs no second; before 4.1 nothing can be done.
     if ((4, 1)..(5, 9)).contains(&host.machine.kernel) {
         wanted.insert("net.ipv4.vs.conn_reuse_mode".into(), "0".into());
@@ -50,47 +46,6 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
         wanted.extend(facing.flat_map(|interface| strict_arp(&interface.name)));
     }
     wanted
-}
-
-/// How many connections are tracked, and how long (S-178, S-179). What is 0 is left as it is.
-fn conntrack(
-    settings: &ConntrackSettings,
-    machine: &Machine,
-) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
-    let scaled = settings.max_per_core.saturating_mul(machine.processors);
-    let limit = if scaled > settings.min {
-        scaled.min(MOST_TRACKED)
-    } else {
-        settings.min
-    };
-    let limits = settings.max_per_core > 0 && machine.processors > 0 && machine.limits_conntrack;
-    let limits = [
-        ("nf_conntrack_buckets", limit / TRACKED_PER_BUCKET),
-        ("nf_conntrack_max", limit),
-    ]
-    .map(|(name, value)| (name, limits.then(|| value.to_string())));
-    let seconds = |period: Period| {
-        let milliseconds = period.as_milliseconds();
-        (milliseconds > 0).then(|| milliseconds.div_ceil(1000).to_string())
-    };
-    let rest = [
-        (
-            "nf_conntrack_tcp_timeout_established",
-            seconds(settings.tcp_established),
-        ),
-        (
-            "nf_conntrack_tcp_timeout_close_wait",
-            seconds(settings.tcp_close_wait),
-        ),
-        (
-            "nf_conntrack_tcp_be_liberal",
-            settings.tcp_be_liberal.then(|| "1".to_owned()),
-        ),
-    ];
-    limits.into_iter().chain(rest).filter_map(|(name, value)| {
-        let name = format!("net.netfilter.{name}");
-        Some((name.into(), value?.into()))
-    })
 }
 
 /// Answer ARP only for addresses of the interface that was asked, and ask with no others: nobody
@@ -111,8 +66,8 @@ fn strict_arp(interface: &str) -> [(Arc<str>, Arc<str>); 2] {
 pub fn is_enough(name: &str, found: &str, wanted: &str) -> bool {
     let stricter = name.ends_with("/arp_ignore") && matches!((wanted, found), ("1", "2" | "8"));
     let number = |text: &str| text.parse::<u64>().ok();
-    let larger =
-        name == BUCKETS && number(found).is_some_and(|found| Some(found) >= number(wanted));
+    let larger = name == conntrack::BUCKETS
+        && number(found).is_some_and(|found| Some(found) >= number(wanted));
     found == wanted || stricter || larger
 }
 
@@ -147,6 +102,7 @@ mod tests {
     use portolan_plan::Settings;
 
     use super::*;
+    use crate::host::Machine;
 
     fn interface(name: &str, kind: InterfaceKind) -> HostInterface {
         HostInterface {
@@ -179,85 +135,6 @@ mod tests {
             .collect()
     }
 
-    fn tracking(machine: Machine, settings: ConntrackSettings) -> Vec<String> {
-        let settings = Settings {
-            conntrack: settings,
-            ..Settings::default()
-        };
-        let node = NodeEntry { settings, ..node() };
-        let host = HostNetwork {
-            machine,
-            ..HostNetwork::default()
-        };
-        let all = sysctls(&node, &host).into_iter();
-        all.filter_map(|(name, value)| {
-            let name = name.strip_prefix("net.netfilter.nf_conntrack_")?;
-            Some(format!("{name}={value}"))
-        })
-        .collect()
-    }
-
-    #[test]
-    fn tracked_connections_are_limited_by_processors_within_bounds() {
-        let limits = |processors, max_per_core, min| {
-            let machine = Machine {
-                processors,
-                limits_conntrack: true,
-                ..Machine::default()
-            };
-            let settings = ConntrackSettings {
-                max_per_core,
-                min,
-                tcp_established: Period::seconds(0),
-                tcp_close_wait: Period::seconds(0),
-                tcp_be_liberal: false,
-            };
-            tracking(machine, settings).join(" ")
-        };
-        for (processors, max_per_core, min, limit) in [
-            (2, 32_768, 131_072, "buckets=32768 max=131072"),
-            (8, 32_768, 131_072, "buckets=65536 max=262144"),
-            (64, 32_768, 131_072, "buckets=262144 max=1048576"),
-            (64, 32_768, 4_000_000, "buckets=1000000 max=4000000"),
-            (u32::MAX, u32::MAX, 1, "buckets=262144 max=1048576"),
-            (8, 0, 131_072, ""),
-            (0, 32_768, 131_072, ""),
-        ] {
-            assert_eq!(limits(processors, max_per_core, min), limit, "S-178");
-        }
-    }
-
-    #[test]
-    fn what_only_the_machine_can_set_is_left_where_this_is_not_the_machine() {
-        let inside = Machine {
-            processors: 8,
-            ..Machine::default()
-        };
-        let found = tracking(inside, ConntrackSettings::default());
-        let wanted = [
-            "tcp_timeout_close_wait=3600",
-            "tcp_timeout_established=86400",
-        ];
-        assert_eq!(found, wanted, "S-178, S-179");
-    }
-
-    #[test]
-    fn timeouts_of_tracked_connections_are_set_where_the_settings_name_them() {
-        let settings = ConntrackSettings {
-            max_per_core: 0,
-            tcp_established: Period::milliseconds(1500),
-            tcp_close_wait: Period::seconds(0),
-            tcp_be_liberal: true,
-            ..ConntrackSettings::default()
-        };
-        let found = tracking(Machine::default(), settings);
-        assert_eq!(
-            found,
-            ["tcp_be_liberal=1", "tcp_timeout_established=2"],
-            "S-179"
-        );
-    }
-
     #[test]
     fn old_kernels_use_a_source_port_again_at_once() {
         let mode = |kernel| {
@@ -282,8 +159,14 @@ mod tests {
 
     #[test]
     fn a_larger_hash_table_will_do_and_another_limit_will_not() {
-        assert!(is_enough(BUCKETS, "65536", "32768") && is_enough(BUCKETS, "32768", "32768"));
-        assert!(!is_enough(BUCKETS, "16384", "32768") && !is_enough(BUCKETS, "", "32768"));
+        assert!(
+            is_enough(conntrack::BUCKETS, "65536", "32768")
+                && is_enough(conntrack::BUCKETS, "32768", "32768")
+        );
+        assert!(
+            !is_enough(conntrack::BUCKETS, "16384", "32768")
+                && !is_enough(conntrack::BUCKETS, "", "32768")
+        );
         assert!(!is_enough(
             "net.netfilter.nf_conntrack_max",
             "65536",

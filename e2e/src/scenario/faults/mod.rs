@@ -7,12 +7,11 @@ mod node;
 mod tables;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
+use super::extra::{Extra, cluster_ip};
 use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
 use crate::cluster::Cluster;
@@ -58,7 +57,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let mut texts = vec![
         ("settings.yaml".to_owned(), SETTINGS.to_owned()),
-        (file(FIRST), service(FIRST, &GOOD)),
+        (file(FIRST), Extra::new(FIRST).manifest()),
     ];
     for path in [CLUSTER[0]].into_iter().chain(SCHEDULERS) {
         texts.push((path.replace('/', "-"), stage.files.text(path)?));
@@ -88,46 +87,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Endpoints of both nodes.
-const GOOD: [&str; 2] = ["10.244.1.11", "10.244.2.12"];
-
 fn file(number: u8) -> String {
     format!("extra-{number}.yaml")
-}
-
-/// A Service of its own, served over IPv4 by these.
-fn service(number: u8, endpoints: &[&str]) -> String {
-    let mut text = format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: extra-{number}, namespace: shop}}\nspec:\n  \
-         clusterIP: 10.96.2.10{number}\n  clusterIPs: [10.96.2.10{number}, \"fd00:10:96::21{number}\"]\n  \
-         ipFamilyPolicy: RequireDualStack\n  ipFamilies: [IPv4, IPv6]\n  ports:\n  \
-         - {{name: http, protocol: TCP, port: 80, targetPort: 8080}}\n"
-    );
-    let families = [
-        ("IPv4", endpoints),
-        ("IPv6", &["fd00:10:244:1::11", "fd00:10:244:2::12"]),
-    ];
-    for (family, addresses) in families {
-        let name = family.to_lowercase();
-        let _: Result<(), std::fmt::Error> = write!(
-            text,
-            "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
-             {{name: extra-{number}-{name}, namespace: shop, labels: {{kubernetes.io/service-name: \
-             extra-{number}}}}}\naddressType: {family}\nports:\n\
-             - {{name: http, protocol: TCP, port: 8080}}\nendpoints:\n"
-        );
-        for address in addresses {
-            text += &format!("- {{addresses: [\"{address}\"], conditions: {{ready: true}}}}\n");
-        }
-    }
-    text
-}
-
-fn cluster_ip(number: u8, family: Family) -> Result<SocketAddr> {
-    Ok(match family {
-        Family::IPv4 => format!("10.96.2.10{number}:80").parse()?,
-        Family::IPv6 => format!("[fd00:10:96::21{number}]:80").parse()?,
-    })
 }
 
 /// What an agent called an error, each once, without the figures that change from try to try.
@@ -239,7 +200,7 @@ impl Scene<'_> {
         self.newest += 1;
         let number = self.newest;
         self.cluster
-            .write_manifest(&file(number), &service(number, &GOOD))?;
+            .write_manifest(&file(number), &Extra::new(number).manifest())?;
         self.served(number, families)
     }
 

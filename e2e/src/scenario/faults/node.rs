@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 
-use super::{Checks, NODE, SOON, Scene, file, service};
-use crate::console;
+use super::super::extra::Extra;
+use super::{Checks, NODE, SOON, Scene, file};
 use crate::program::Program;
 use crate::topology::world::Family;
+use crate::{console, mounts};
 
 /// The broadcast address of the nodes' network: no kernel takes it for a real server.
 const NOBODY: &str = "192.168.50.255";
@@ -24,7 +24,11 @@ pub(super) fn refused(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> 
     scene.newest += 1;
     let number = scene.newest;
     let endpoints = ["10.244.1.11", NOBODY, "10.244.2.12"];
-    let text = service(number, &endpoints);
+    let text = Extra {
+        endpoints: &endpoints,
+        ..Extra::new(number)
+    }
+    .manifest();
     scene.cluster.write_manifest(&file(number), &text)?;
     let named = format!("add {NOBODY}:8080 (weight 1) to TCP 10.96.2.10{number}:80: ");
     let words = [&named, "check the endpoint", "Invalid argument"];
@@ -45,7 +49,7 @@ pub(super) fn refused(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> 
         scene.told_once(mark, &words),
     );
     let mark = scene.mark()?;
-    let text = service(number, &super::GOOD);
+    let text = Extra::new(number).manifest();
     scene.cluster.write_manifest(&file(number), &text)?;
     checks.check(
         "the plan is in force once nothing is refused (S-169)",
@@ -66,7 +70,7 @@ pub(super) fn read_only(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()
     scene.cluster.stop_agent(NODE)?;
     scene
         .cluster
-        .start_agent_after(NODE, &[], make_settings_read_only)?;
+        .start_agent_after(NODE, &[], mounts::make_settings_read_only)?;
     checks.check(
         "read-only settings that are right are no failure (S-174)",
         right(scene, mark),
@@ -113,25 +117,6 @@ fn right(scene: &mut Scene<'_>, mark: usize) -> Result<()> {
     let said = scene.said(mark)?;
     ensure!(!said.contains("ERROR"), "{said}");
     Ok(())
-}
-
-/// For the calling thread and what it starts.
-fn make_settings_read_only() -> Result<()> {
-    let none = None::<&str>;
-    let settings = Some("/proc/sys");
-    unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace (needs root)")?;
-    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
-        .context("keep mounts to ourselves")?;
-    mount(settings, "/proc/sys", none, MsFlags::MS_BIND, none).context("mount /proc/sys")?;
-    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-    mount(settings, "/proc/sys", none, flags, none).context("mount /proc/sys read-only")?;
-    match File::options()
-        .write(true)
-        .open("/proc/sys/net/ipv4/ip_forward")
-    {
-        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Ok(()),
-        other => bail!("/proc/sys is not read-only: {other:?}"),
-    }
 }
 
 /// A small disk of its own; dropping it takes it away.

@@ -1,17 +1,13 @@
 //! A node that comes up while no controller can be reached: after a restart of its agent, and after a
 //! power failure with a plan on its disk that is fresh, old, or damaged.
 
-mod manifests;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 
-use self::manifests::{FIRST, SECOND, service, settings};
+use super::extra::{self, Extra};
 use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
 use crate::cluster::Cluster;
@@ -21,7 +17,7 @@ use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::topology::{Network, Topology};
 use crate::traffic::client::{self, Outcome};
 use crate::traffic::server::Server;
-use crate::witness;
+use crate::{mounts, witness};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "boot",
@@ -55,8 +51,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let texts = [
         (CLUSTER[0].replace('/', "-"), stage.files.text(CLUSTER[0])?),
         (SETTINGS.to_owned(), settings(600, GRACE)),
-        ("first.yaml".to_owned(), service(FIRST, true)),
-        ("second.yaml".to_owned(), service(SECOND, false)),
+        ("first.yaml".to_owned(), service(FIRST)),
+        ("second.yaml".to_owned(), service(SECOND)),
     ];
     let mut scene = Scene {
         stage,
@@ -77,6 +73,26 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 }
 
 const SETTINGS: &str = "settings.yaml";
+/// The Service that the cluster needs to come up.
+const FIRST: u8 = 1;
+/// One that can wait.
+const SECOND: u8 = 2;
+
+/// How long a plan on disk is young, and how long a controller is waited for, in seconds.
+fn settings(max_age: u32, grace: u32) -> String {
+    format!(
+        "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default}}\n\
+         spec:\n  settings:\n    disk: {{maxAge: {max_age}s, grace: {grace}s}}\n"
+    )
+}
+
+fn service(number: u8) -> String {
+    let mut extra = Extra::new(number);
+    if number == FIRST {
+        extra.annotations = "proxy.portolan.dev/boot-critical: \"true\"";
+    }
+    extra.manifest()
+}
 
 /// The agent ends, and somebody empties the kernel before it comes back.
 fn agent_restarts(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
@@ -95,7 +111,7 @@ fn agent_restarts(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     let before = scene.cluster.applied(NODE)?.len();
     scene
         .cluster
-        .write_manifest("third.yaml", &service(THIRD, false))?;
+        .write_manifest("third.yaml", &service(THIRD))?;
     scene.cluster.wait_applied(NODE, before)?;
     scene.until_served(&[FIRST, SECOND, THIRD])?;
     scene.cluster.kill_controller()?;
@@ -292,7 +308,7 @@ impl Scene<'_> {
         let boot = format!("00000000-0000-4000-8000-{:012}\n", self.boots);
         std::fs::write(&name, boot).with_context(|| format!("write {}", name.display()))?;
         self.cluster
-            .start_agent_after(NODE, &[], || rename_boot(&name))
+            .start_agent_after(NODE, &[], || mounts::rename_boot(&name))
     }
 
     fn is_empty(&self) -> Result<()> {
@@ -336,7 +352,7 @@ impl Scene<'_> {
         });
         for service in services {
             for family in Family::ALL {
-                let target: SocketAddr = manifests::cluster_ip(*service, family)?;
+                let target: SocketAddr = extra::cluster_ip(*service, family)?;
                 for from in [pod, Resident::Node(NODE), Resident::Outside] {
                     let attempt = || Ok(client::tcp(target, deadline).outcome);
                     let outcome = self.topology.of(from)?.inside(attempt)?;
@@ -350,18 +366,4 @@ impl Scene<'_> {
         }
         Ok(())
     }
-}
-
-/// For the calling thread and what it starts, this is the kernel's name for the time since it was
-/// started.
-fn rename_boot(name: &std::path::Path) -> Result<()> {
-    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-    let none = None::<&str>;
-    unshare(CloneFlags::CLONE_NEWNS).context("a mount namespace (needs root)")?;
-    mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none)
-        .context("keep mounts to ourselves")?;
-    mount(Some(name), BOOT, none, MsFlags::MS_BIND, none).context("mount another boot_id")?;
-    let (seen, wanted) = (std::fs::read(BOOT)?, std::fs::read(name)?);
-    ensure!(seen == wanted, "boot_id is not another one");
-    Ok(())
 }

@@ -1,0 +1,146 @@
+//! Settings of connection tracking.
+
+use std::sync::Arc;
+
+use portolan_plan::{ConntrackSettings, Period};
+
+use crate::host::Machine;
+
+/// As many connections are tracked at most, however many processors there are (S-178).
+const MOST_TRACKED: u32 = 1_048_576;
+/// So many tracked connections share a place in the hash table at most, on average.
+const TRACKED_PER_BUCKET: u32 = 4;
+/// How large the hash table is.
+pub(super) const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
+
+/// How many connections are tracked, and how long (S-178, S-179). What is 0 is left as it is.
+pub(super) fn settings(
+    settings: &ConntrackSettings,
+    machine: &Machine,
+) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+    let scaled = settings.max_per_core.saturating_mul(machine.processors);
+    let limit = if scaled > settings.min {
+        scaled.min(MOST_TRACKED)
+    } else {
+        settings.min
+    };
+    let limits = settings.max_per_core > 0 && machine.processors > 0 && machine.limits_conntrack;
+    let limits = [
+        ("nf_conntrack_buckets", limit / TRACKED_PER_BUCKET),
+        ("nf_conntrack_max", limit),
+    ]
+    .map(|(name, value)| (name, limits.then(|| value.to_string())));
+    let seconds = |period: Period| {
+        let milliseconds = period.as_milliseconds();
+        (milliseconds > 0).then(|| milliseconds.div_ceil(1000).to_string())
+    };
+    let rest = [
+        (
+            "nf_conntrack_tcp_timeout_established",
+            seconds(settings.tcp_established),
+        ),
+        (
+            "nf_conntrack_tcp_timeout_close_wait",
+            seconds(settings.tcp_close_wait),
+        ),
+        (
+            "nf_conntrack_tcp_be_liberal",
+            settings.tcp_be_liberal.then(|| "1".to_owned()),
+        ),
+    ];
+    limits.into_iter().chain(rest).filter_map(|(name, value)| {
+        let name = format!("net.netfilter.{name}");
+        Some((name.into(), value?.into()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_plan::{NodeEntry, Settings};
+
+    use super::*;
+    use crate::host::HostNetwork;
+    use crate::sysctls;
+
+    fn tracking(machine: Machine, settings: ConntrackSettings) -> Vec<String> {
+        let settings = Settings {
+            conntrack: settings,
+            ..Settings::default()
+        };
+        let node = NodeEntry {
+            settings,
+            ..NodeEntry::default()
+        };
+        let host = HostNetwork {
+            machine,
+            ..HostNetwork::default()
+        };
+        let all = sysctls(&node, &host).into_iter();
+        all.filter_map(|(name, value)| {
+            let name = name.strip_prefix("net.netfilter.nf_conntrack_")?;
+            Some(format!("{name}={value}"))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn tracked_connections_are_limited_by_processors_within_bounds() {
+        let limits = |processors, max_per_core, min| {
+            let machine = Machine {
+                processors,
+                limits_conntrack: true,
+                ..Machine::default()
+            };
+            let settings = ConntrackSettings {
+                max_per_core,
+                min,
+                tcp_established: Period::seconds(0),
+                tcp_close_wait: Period::seconds(0),
+                tcp_be_liberal: false,
+            };
+            tracking(machine, settings).join(" ")
+        };
+        for (processors, max_per_core, min, limit) in [
+            (2, 32_768, 131_072, "buckets=32768 max=131072"),
+            (8, 32_768, 131_072, "buckets=65536 max=262144"),
+            (64, 32_768, 131_072, "buckets=262144 max=1048576"),
+            (64, 32_768, 4_000_000, "buckets=1000000 max=4000000"),
+            (u32::MAX, u32::MAX, 1, "buckets=262144 max=1048576"),
+            (8, 0, 131_072, ""),
+            (0, 32_768, 131_072, ""),
+        ] {
+            assert_eq!(limits(processors, max_per_core, min), limit, "S-178");
+        }
+    }
+
+    #[test]
+    fn what_only_the_machine_can_set_is_left_where_this_is_not_the_machine() {
+        let inside = Machine {
+            processors: 8,
+            ..Machine::default()
+        };
+        let found = tracking(inside, ConntrackSettings::default());
+        let wanted = [
+            "tcp_timeout_close_wait=3600",
+            "tcp_timeout_established=86400",
+        ];
+        assert_eq!(found, wanted, "S-178, S-179");
+    }
+
+    #[test]
+    fn timeouts_of_tracked_connections_are_set_where_the_settings_name_them() {
+        let settings = ConntrackSettings {
+            max_per_core: 0,
+            tcp_established: Period::milliseconds(1500),
+            tcp_close_wait: Period::seconds(0),
+            tcp_be_liberal: true,
+            ..ConntrackSettings::default()
+        };
+        let found = tracking(Machine::default(), settings);
+        assert_eq!(
+            found,
+            ["tcp_be_liberal=1", "tcp_timeout_established=2"],
+            "S-179"
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! What the log says of passes: a new plan always, the rest only where something was done or failed.
+
+use tracing::{debug, error, info};
+
+use super::Applied;
+
+/// Why there is a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The plan changed.
+    Changed,
+    /// The node's network changed.
+    Disturbed,
+    /// The pass before failed.
+    Failed,
+    /// The pass before put off some scheduler changes.
+    PutOff,
+    /// The sync period is over.
+    Due,
+}
+
+/// Tells what came of a pass.
+pub(super) fn tell(applied: &Applied, why: Why) {
+    for failure in &applied.failures {
+        error!("{failure}");
+    }
+    if applied.failed > 0 {
+        not_in_force(applied);
+    } else {
+        in_force(applied, why);
+    }
+}
+
+fn not_in_force(applied: &Applied) {
+    let (failed, operations) = (applied.failed, applied.operations);
+    let milliseconds = applied.took.as_millis();
+    error!(
+        failed,
+        operations, milliseconds, "the plan is not in force; trying again"
+    );
+}
+
+fn in_force(applied: &Applied, why: Why) {
+    let operations = applied.operations;
+    let milliseconds = applied.took.as_millis();
+    if let Why::Changed | Why::Failed = why {
+        let services = applied.services;
+        info!(plan = %applied.hash, services, operations, milliseconds, "applied");
+    } else if operations > 0 {
+        by_itself(operations, milliseconds, why);
+    } else {
+        debug!(milliseconds, "verified");
+    }
+}
+
+/// What was written though the plan is the one before.
+fn by_itself(operations: usize, milliseconds: u128, why: Why) {
+    match why {
+        Why::PutOff => info!(operations, milliseconds, "changed more schedulers"),
+        Why::Disturbed => info!(operations, milliseconds, "followed the node's network"),
+        _ => info!(operations, milliseconds, "put right what was otherwise"),
+    }
+}
