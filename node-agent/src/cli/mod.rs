@@ -11,7 +11,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Receives a node's plan and programs IPVS, ipsets, rules and routes.
 #[derive(Debug, Parser)]
@@ -68,13 +71,26 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What is logged: `PORTOLAN_LOG`, as in `debug` or `info,portolan_agent::receive=debug`. Filters that
+/// look at fields would bring an engine for regular expressions into a program that is to be small.
 fn start_log() {
-    let filter = EnvFilter::try_from_env("PORTOLAN_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let asked = std::env::var("PORTOLAN_LOG").ok();
+    let filter = asked.as_deref().map(str::parse::<Targets>);
+    let usual = || Targets::new().with_default(LevelFilter::INFO);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
+        .with_target(false);
+    let filter = match filter {
+        Some(Ok(filter)) => filter,
+        Some(Err(error)) => {
+            tell(&format!("PORTOLAN_LOG is not used: {error}"));
+            usual()
+        }
+        None => usual(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
         .init();
 }
 
