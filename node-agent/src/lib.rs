@@ -2,10 +2,11 @@
 //!
 //! [`receive`] keeps the plan, [`programmer`] keeps the kernel equal to it, [`kernel`] is the only
 //! part that touches the kernel. [`health`] and [`metrics`] say how that goes, [`http`] answers whoever
-//! asks. What to write is decided in `portolan-reconcile`.
+//! asks, [`show`] and [`doctor`] speak to people. What to write is decided in `portolan-reconcile`.
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod doctor;
 pub mod health;
 pub mod http;
 pub mod kernel;

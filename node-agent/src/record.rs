@@ -60,11 +60,16 @@ impl Record {
     /// # Errors
     /// [`RecordError::Io`] when it cannot be.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
-        let record = Self {
-            path: directory.join(FILE),
-        };
+        let record = Self::existing(directory);
         std::fs::create_dir_all(directory).map_err(|error| record.io(error))?;
         Ok(record)
+    }
+
+    /// The record in this directory, for whoever only reads it: nothing is created.
+    pub fn existing(directory: &Path) -> Self {
+        Self {
+            path: directory.join(FILE),
+        }
     }
 
     /// What is on record; `None` when there is no record.

@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod desired;
+mod doctor;
 mod init;
 mod run;
 mod show;
@@ -34,6 +35,8 @@ enum Command {
     Desired(desired::Desired),
     /// Show what the kernel holds, beside what the last plan wants.
     Show(show::Show),
+    /// Tell what is wrong on this node, each thing with its remedy; reads only.
+    Doctor(doctor::Doctor),
     /// Remove from the kernel what the agent put there, and nothing else.
     Cleanup(cleanup::Cleanup),
 }
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Init(command) => command.execute(),
         Command::Desired(command) => command.execute(),
         Command::Show(command) => command.execute(),
+        Command::Doctor(command) => command.execute(),
         Command::Cleanup(command) => command.execute(),
     };
     match end {

@@ -312,7 +312,7 @@ fn rules(observed: &Observed) -> Vec<ShownRules> {
 }
 
 /// How long ago something was, in words.
-fn ago(then: SystemTime, now: SystemTime) -> String {
+pub(crate) fn ago(then: SystemTime, now: SystemTime) -> String {
     let Ok(age) = now.duration_since(then) else {
         return "at a time to come: is the clock right?".into();
     };

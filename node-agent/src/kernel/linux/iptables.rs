@@ -38,8 +38,10 @@ pub enum IptablesChoice {
 
 /// A variant of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Variant {
+pub enum Variant {
+    /// Rules in nf_tables.
     Nft,
+    /// Rules in the kernel's older tables.
     Legacy,
     /// Whatever `iptables` is, where the tools of neither variant have names of their own.
     Plain,
@@ -56,7 +58,8 @@ impl fmt::Display for Variant {
 }
 
 impl Variant {
-    pub(super) fn save(self, family: Family) -> String {
+    /// The tool that prints what is loaded.
+    pub fn save(self, family: Family) -> String {
         self.program(family, "save")
     }
 
@@ -77,7 +80,7 @@ impl Variant {
     }
 
     /// Whether its tools are there for both families.
-    fn is_there(self) -> Result<(), KernelError> {
+    pub(super) fn is_there(self) -> Result<(), KernelError> {
         for family in Family::BOTH {
             tool::run(&self.restore(family), &["--version"], None)?;
         }
@@ -85,7 +88,7 @@ impl Variant {
     }
 
     /// The other one.
-    fn other(self) -> Option<Self> {
+    pub(super) fn other(self) -> Option<Self> {
         match self {
             Self::Nft => Some(Self::Legacy),
             Self::Legacy => Some(Self::Nft),

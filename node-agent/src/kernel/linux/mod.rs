@@ -2,6 +2,7 @@
 //! tools. Blocking, for one thread.
 
 mod conntrack;
+mod dump;
 mod events;
 mod iptables;
 mod link;
@@ -24,8 +25,9 @@ use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, Virtu
 use super::{Kernel, KernelError, StaleFlows};
 
 pub use conntrack::Conntrack;
+pub use dump::{Dump, Tables, nft_tables};
 pub use events::Events;
-pub use iptables::IptablesChoice;
+pub use iptables::{IptablesChoice, Variant};
 pub use link::Links;
 pub use modules::{Loaded, MODULES, is_loaded as is_module_loaded, load as load_module};
 pub use rules::Rules;

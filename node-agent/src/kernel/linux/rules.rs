@@ -150,7 +150,7 @@ fn saved(
 /// What the tool remarks about a table of ours that it leaves out, because somebody's rules in it are
 /// not of iptables. It calls that a success, and a table without our chains would be given the jumps
 /// into them once more, time and again.
-fn left_out(saved: &str) -> Option<&str> {
+pub(super) fn left_out(saved: &str) -> Option<&str> {
     let ours = ["`filter'", "`mangle'", "`nat'"];
     let remarks = saved
         .lines()

@@ -40,14 +40,21 @@ impl Sets {
         Ok(sets)
     }
 
+    /// The names of all sets, those of others, too.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn names(&mut self) -> Result<Vec<String>, KernelError> {
+        let names = self.socket.names();
+        names.map_err(|error| KernelError::new("read sets", &error))
+    }
+
     /// Whether the set is there that is filled to take the place of another.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn has_spare(&mut self) -> Result<bool, KernelError> {
-        let names = self.socket.names();
-        let names = names.map_err(|error| KernelError::new("read sets", &error))?;
-        Ok(names.iter().any(|name| name == SPARE_SET))
+        Ok(self.names()?.iter().any(|name| name == SPARE_SET))
     }
 
     /// Does operations in order, many entries in one message.

@@ -1,5 +1,5 @@
-//! The only file of the agent that starts programs: the tools of iptables, a few times in its life, and
-//! `modprobe` before it.
+//! The only file of the agent that starts programs: the tools of iptables, a few times in its life,
+//! `modprobe` before it, and `nft` for whoever asks what is wrong.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -94,6 +94,7 @@ impl Running {
 fn package(program: &str) -> &'static str {
     match program {
         "modprobe" => "kmod",
+        "nft" => "nftables",
         _ => "iptables",
     }
 }

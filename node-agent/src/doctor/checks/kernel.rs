@@ -1,0 +1,158 @@
+//! What the kernel has and how it is set.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use portolan_reconcile::sysctl_is_enough;
+
+use super::{some, unless_privileged};
+use crate::doctor::facts::Module;
+use crate::doctor::{Check, Facts, Finding};
+
+/// Modules that the kernel needs for the plan (S-180).
+pub(super) fn modules(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Modules;
+    let are = |state: Module| -> Vec<&str> {
+        let all = facts.modules.iter().filter(|(_, module)| **module == state);
+        let names = all.map(|(name, _)| name.as_str());
+        names.filter(|name| !serves(facts, name)).collect()
+    };
+    let mut findings = Vec::new();
+    let missing = are(Module::Missing);
+    if !missing.is_empty() {
+        let install = format!(
+            "install the package with this kernel's modules (linux-modules-extra, kernel-modules), then \
+             `modprobe -a {}`",
+            missing.join(" ")
+        );
+        let scheduler = missing.iter().any(|name| name.starts_with("ip_vs_"));
+        let remedy = if scheduler {
+            install + "; or name another scheduler in spec.settings.scheduler of the ProxyConfig"
+        } else {
+            install
+        };
+        let told = format!("this kernel has no {}", some(&missing));
+        findings.push(Finding::fail(check, told, remedy));
+    }
+    let unknown = are(Module::Unknown);
+    if !unknown.is_empty() {
+        findings.push(Finding::warn(
+            check,
+            format!(
+                "not loaded: {}; this kernel's list in /lib/modules is not to be seen from here, so it \
+                 may be without them",
+                some(&unknown)
+            ),
+            format!("on the node itself: `modprobe -a {}`", unknown.join(" ")),
+        ));
+    }
+    if findings.is_empty() {
+        let loadable = are(Module::Loadable).len();
+        let there = facts.modules.len() - loadable;
+        let told = format!("{there} are loaded, {loadable} are when they are asked for");
+        findings.push(Finding::ok(check, told));
+    }
+    findings
+}
+
+/// Whether a virtual server has this scheduler: then the kernel has it, whatever it shows.
+fn serves(facts: &Facts, module: &str) -> bool {
+    let mut servers = facts.servers.iter().flat_map(|servers| servers.values());
+    module
+        .strip_prefix("ip_vs_")
+        .is_some_and(|name| servers.any(|server| &*server.scheduler == name))
+}
+
+/// Whether virtual servers can be read, which needs what writing them needs.
+pub(super) fn ipvs(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Ipvs;
+    vec![match &facts.servers {
+        Ok(servers) => Finding::ok(check, format!("it holds {} virtual servers", servers.len())),
+        Err(reason) => {
+            let load = "`modprobe ip_vs`, and its name in a file in /etc/modules-load.d for the next start";
+            let remedy = unless_privileged(facts, load);
+            Finding::fail(check, format!("no virtual servers: {reason}"), remedy)
+        }
+    }]
+}
+
+/// A kernel setting that is not as the plan asks.
+pub(super) struct Wrong {
+    pub(super) name: Arc<str>,
+    pub(super) wanted: Arc<str>,
+    pub(super) found: Option<String>,
+}
+
+impl Wrong {
+    pub(super) fn told(&self) -> String {
+        let Self {
+            name,
+            wanted,
+            found,
+        } = self;
+        match found {
+            Some(found) => format!("{name} is {found}, not {wanted}"),
+            None => format!("{name} is not there, and should be {wanted}"),
+        }
+    }
+}
+
+/// What is not as the plan asks, of the settings that `of` picks.
+pub(super) fn wrong(facts: &Facts, of: impl Fn(&str) -> bool) -> Vec<Wrong> {
+    let wanted = facts.wanted_sysctls().into_iter();
+    let differs = |(name, wanted): (Arc<str>, Arc<str>)| {
+        let found = facts.sysctl(&name);
+        let enough = found.is_some_and(|found| sysctl_is_enough(&name, found, &wanted));
+        (!enough).then(|| Wrong {
+            found: found.map(str::to_owned),
+            name,
+            wanted,
+        })
+    };
+    wanted
+        .filter(|(name, _)| of(name))
+        .filter_map(differs)
+        .collect()
+}
+
+/// The commands that set them right.
+pub(super) fn set(wrong: &[Wrong]) -> String {
+    let settings: Vec<_> = wrong
+        .iter()
+        .map(|wrong| format!("{}={}", wrong.name, wrong.wanted))
+        .collect();
+    format!(
+        "`sysctl -w {}`, or `portolan-agent init` for all of them",
+        settings.join(" ")
+    )
+}
+
+/// The settings of the plan, but for those that have a check of their own (S-174 to S-179).
+pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Sysctls;
+    if facts.network.is_err() {
+        return Vec::new();
+    }
+    let others = |name: &str| name.contains("/arp_") || name.starts_with("net.bridge.");
+    let needs_ipvs = |name: &str| name.starts_with("net.ipv4.vs.") && facts.servers.is_err();
+    let wrong = wrong(facts, |name| !others(name) && !needs_ipvs(name));
+    if wrong.is_empty() {
+        let asked = facts.wanted_sysctls().len();
+        return vec![Finding::ok(check, format!("the plan asks for {asked}"))];
+    }
+    // A limit that is another one does not keep packets from going where they should.
+    let limits = |wrong: &Wrong| wrong.name.starts_with("net.netfilter.");
+    let (limits, vital): (Vec<_>, Vec<_>) = wrong.into_iter().partition(limits);
+    let told = |wrong: &[Wrong]| some(wrong.iter().map(Wrong::told));
+    let fail = (!vital.is_empty()).then(|| Finding::fail(check, told(&vital), set(&vital)));
+    let warn = (!limits.is_empty()).then(|| Finding::warn(check, told(&limits), set(&limits)));
+    fail.into_iter().chain(warn).collect()
+}
+
+/// The interfaces that settings are about, each once: `net/ipv4/conf/eth0/arp_ignore`.
+pub(super) fn interfaces(wrong: &[Wrong]) -> BTreeSet<&str> {
+    let names = wrong.iter();
+    names
+        .filter_map(|wrong| wrong.name.rsplit('/').nth(1))
+        .collect()
+}

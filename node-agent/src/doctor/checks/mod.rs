@@ -1,0 +1,81 @@
+//! What is wrong, from facts alone: a function for each thing that can be.
+
+mod iptables;
+mod kernel;
+mod kube_proxy;
+mod load;
+mod network;
+mod programmed;
+mod state;
+
+use std::fmt::Display;
+
+use super::{Facts, Finding};
+
+/// In the order in which they are told: what stands on something comes after it.
+const CHECKS: [fn(&Facts) -> Vec<Finding>; 21] = [
+    kernel::modules,
+    kernel::ipvs,
+    kernel::sysctls,
+    network::strict_arp,
+    network::reverse_path,
+    network::bridges,
+    iptables::variants,
+    iptables::mark,
+    kube_proxy::leftovers,
+    programmed::device,
+    programmed::routes,
+    programmed::sets,
+    programmed::rules,
+    programmed::virtual_servers,
+    load::conntrack,
+    load::connection_table,
+    load::rate_estimation,
+    state::clock,
+    state::directory,
+    state::plan_and_record,
+    state::controller,
+];
+
+pub(super) fn all(facts: &Facts) -> Vec<Finding> {
+    CHECKS.iter().flat_map(|check| check(facts)).collect()
+}
+
+/// What to do where the agent itself would put it right.
+const BY_THE_AGENT: &str = "start the agent; if it runs, its log says what keeps it from this \
+                            (spec.settings.drift of the ProxyConfig has to be Repair)";
+
+/// What may be the reason that something cannot be read.
+fn unless_privileged(facts: &Facts, remedy: &str) -> String {
+    match facts.privileged {
+        Ok(false) => "run this as root, or with CAP_NET_ADMIN".into(),
+        Ok(true) | Err(_) => remedy.into(),
+    }
+}
+
+/// So many are named, the rest counted.
+const NAMED: usize = 4;
+
+/// `a, b, c, d and 7 more`
+fn some<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    match items.get(..NAMED) {
+        Some(named) if items.len() > NAMED => {
+            format!("{} and {} more", named.join(", "), items.len() - NAMED)
+        }
+        _ => items.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_are_named_and_the_rest_counted() {
+        assert_eq!(some([1]), "1");
+        assert_eq!(some(1..=4), "1, 2, 3, 4");
+        assert_eq!(some(1..=9), "1, 2, 3, 4 and 5 more");
+        assert_eq!(some::<u8>([]), "");
+    }
+}

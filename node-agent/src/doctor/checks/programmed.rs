@@ -1,0 +1,221 @@
+//! What the plan on disk wants and the kernel does not have. Without a plan nothing can be missing.
+
+use std::collections::BTreeSet;
+
+use portolan_reconcile::rules::{ObservedRules, Rules};
+use portolan_reconcile::{Desired, Network, SetRole};
+
+use super::{BY_THE_AGENT, some, unless_privileged};
+use crate::doctor::{Check, Facts, Finding};
+
+/// The device that carries our routes.
+pub(super) fn device(facts: &Facts) -> Vec<Finding> {
+    let (check, device) = (Check::Device, &facts.device);
+    let network = match &facts.network {
+        Ok(network) => network,
+        Err(reason) => {
+            let told = format!("links, addresses and routes cannot be read: {reason}");
+            return vec![Finding::fail(
+                check,
+                told,
+                "run this as root, on the node's own network",
+            )];
+        }
+    };
+    if facts.desired().is_none() {
+        return Vec::new();
+    }
+    vec![if network.device_up {
+        Finding::ok(check, format!("{device} is up"))
+    } else {
+        let told = format!("{device} is not there, or down, and with it all routes of Services");
+        let remedy = format!("`ip link set {device} up` if it is there; else {BY_THE_AGENT}");
+        Finding::fail(check, told, remedy)
+    }]
+}
+
+/// Routes that are missing, and what keeps a service range from being routed as a whole (S-30).
+pub(super) fn routes(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Routes;
+    let (Ok(network), Some(desired)) = (&facts.network, facts.desired()) else {
+        return Vec::new();
+    };
+    let mut findings: Vec<_> = shadows(&desired, network).collect();
+    // A device that is down has none, and is told by itself.
+    if network.device_up {
+        findings.extend(missing_routes(facts, &desired, network));
+    }
+    if findings.is_empty() {
+        let told = format!("all {} are there", desired.routes.len());
+        findings.push(Finding::ok(check, told));
+    }
+    findings
+}
+
+fn missing_routes(facts: &Facts, desired: &Desired, network: &Network) -> Option<Finding> {
+    let held: BTreeSet<_> = network
+        .routes
+        .iter()
+        .map(|route| route.destination)
+        .collect();
+    let missing = desired.routes.iter();
+    let missing: Vec<_> = missing
+        .filter(|route| !held.contains(&route.destination))
+        .collect();
+    let first = missing.first()?.text(&facts.device);
+    let told = format!(
+        "addresses are not routed to IPVS: {}",
+        some(missing.iter().map(|route| route.destination))
+    );
+    let remedy = format!("`ip route add {first}` and so on, or {BY_THE_AGENT}");
+    Some(Finding::fail(Check::Routes, told, remedy))
+}
+
+/// Where something of the node lies in a service range, each address of it is routed by itself, and
+/// those of no Service go wherever that leads.
+fn shadows<'a>(desired: &'a Desired, network: &'a Network) -> impl Iterator<Item = Finding> + 'a {
+    let host = &network.host;
+    let ranges = desired.service_ranges.iter();
+    ranges.filter(|range| !host.leaves_free(range)).map(|range| {
+        let inside = host.routes.iter().map(|route| route.destination);
+        let inside = inside.filter(|destination| range.contains(destination));
+        let routes = inside.map(|destination| format!("the route to {destination}"));
+        let addresses = host.addresses.iter();
+        let addresses = addresses.filter(|host| range.contains(&host.address));
+        let addresses =
+            addresses.map(|host| format!("address {} on {}", host.address, host.interface));
+        let gateways = host.routes.iter().filter_map(|route| route.gateway);
+        let gateways = gateways.filter(|gateway| range.contains(gateway));
+        let gateways = gateways.map(|gateway| format!("next hop {gateway}"));
+        let told = format!(
+            "in the service range {range} lies {}: it is routed address by address, and addresses of \
+             no Service go elsewhere",
+            some(routes.chain(addresses).chain(gateways))
+        );
+        let remedy = "remove it (`ip route show table all` names its device and protocol), or give it or \
+                      the Services another range";
+        Finding::warn(Check::Routes, told, remedy)
+    })
+}
+
+/// Our sets.
+pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Sets;
+    let sets = match &facts.sets {
+        Ok(sets) => sets,
+        Err(reason) => {
+            let remedy = unless_privileged(facts, "`modprobe ip_set`");
+            return vec![Finding::fail(check, format!("no sets: {reason}"), remedy)];
+        }
+    };
+    let Some(desired) = facts.desired() else {
+        return Vec::new();
+    };
+    let missing: Vec<_> = desired
+        .sets
+        .keys()
+        .filter(|id| !sets.ours.contains_key(id))
+        .collect();
+    if !missing.is_empty() {
+        let told = format!("sets of ours are missing: {}", some(missing));
+        return vec![Finding::fail(check, told, BY_THE_AGENT)];
+    }
+    // Who is held is held for a moment, by no plan.
+    let planned = desired
+        .sets
+        .iter()
+        .filter(|(id, _)| id.role != SetRole::Hold);
+    let different = planned.filter_map(|(id, wanted)| {
+        let held = &sets.ours.get(id)?.entries;
+        let count = held.symmetric_difference(&wanted.entries).count();
+        (count > 0).then(|| format!("{id} in {count}"))
+    });
+    let different: Vec<_> = different.collect();
+    vec![if different.is_empty() {
+        Finding::ok(check, format!("all {} are there", desired.sets.len()))
+    } else {
+        let told = format!(
+            "entries of sets are not those of the plan: {}",
+            some(different)
+        );
+        Finding::warn(check, told, behind())
+    }]
+}
+
+/// The plan on disk may be some seconds older than the one in force.
+fn behind() -> String {
+    format!(
+        "run this again in 15 s, since the plan on disk may be behind; if it stays, {BY_THE_AGENT}"
+    )
+}
+
+/// Our rules.
+pub(super) fn rules(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Rules;
+    let (Ok(tables), Some(desired)) = (&facts.tables, facts.desired()) else {
+        return Vec::new();
+    };
+    let wrong = |rules: &Rules| {
+        let mut all = facts.rules();
+        let (.., saved) =
+            all.find(|(variant, family, _)| (*variant, *family) == (tables.used, rules.family))?;
+        let found = ObservedRules::parse(saved);
+        let different = found.differences(&rules.expected());
+        if found.is_empty() {
+            return Some(format!("no {} rule of ours is loaded", rules.family));
+        }
+        let different = different
+            .iter()
+            .map(|(table, what)| format!("{table} {what}"));
+        let different = some(different);
+        (!different.is_empty())
+            .then(|| format!("{} rules differ from the plan's: {different}", rules.family))
+    };
+    let wrong: Vec<_> = desired.rules.iter().filter_map(wrong).collect();
+    vec![if wrong.is_empty() {
+        Finding::ok(check, "they are as the plan wants them")
+    } else {
+        Finding::fail(check, wrong.join("; "), BY_THE_AGENT)
+    }]
+}
+
+/// Our virtual servers.
+pub(super) fn virtual_servers(facts: &Facts) -> Vec<Finding> {
+    let check = Check::VirtualServers;
+    let (Ok(servers), Some(desired)) = (&facts.servers, facts.desired()) else {
+        return Vec::new();
+    };
+    let wanted = &desired.virtual_servers;
+    let missing: Vec<_> = wanted
+        .keys()
+        .filter(|server| !servers.contains_key(server))
+        .collect();
+    let empty: Vec<_> = wanted
+        .iter()
+        .filter(|(server, wanted)| {
+            let held = servers.get(server);
+            held.is_some_and(|held| held.real_servers.is_empty()) && !wanted.real_servers.is_empty()
+        })
+        .map(|(server, _)| server)
+        .collect();
+    vec![if !missing.is_empty() && missing.len() == wanted.len() {
+        let told = format!("none of the plan's {} is there", wanted.len());
+        Finding::fail(check, told, BY_THE_AGENT)
+    } else if !missing.is_empty() {
+        let told = format!(
+            "{} of the plan's {} are missing: {}",
+            missing.len(),
+            wanted.len(),
+            some(missing)
+        );
+        Finding::warn(check, told, behind())
+    } else if !empty.is_empty() {
+        let told = format!(
+            "these have backends in the plan and none in the kernel: {}",
+            some(empty)
+        );
+        Finding::warn(check, told, behind())
+    } else {
+        Finding::ok(check, format!("all {} of the plan are there", wanted.len()))
+    }]
+}

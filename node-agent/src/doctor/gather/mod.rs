@@ -1,0 +1,127 @@
+//! Looks at the node, and only looks: the one part of the doctor that touches anything. What cannot be
+//! read is a fact like any other, and keeps nothing else from being read.
+//!
+//! Nothing that asking would make the kernel load is asked for; only the tools of iptables and nft may
+//! have it load nf_tables, as whoever looks at rules does.
+
+mod controller;
+mod files;
+mod modules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use portolan_reconcile::{Network, VirtualServer, VirtualServerKey};
+
+use super::facts::{Facts, Looked, RUN_ESTIMATION, Sets, reverse_path};
+use crate::kernel::IptablesChoice;
+use crate::kernel::linux::{
+    self, Links, MODULES, Servers, Tables, is_module_loaded, machine, nft_tables, read_sysctl,
+};
+use crate::receive::Address;
+use crate::record::Record;
+use crate::saved::SavedPlan;
+
+/// Where to look.
+#[derive(Debug, Clone)]
+pub struct Where {
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// The node's name.
+    pub node: Option<String>,
+    /// Our device; the one that the plan names, if nobody says.
+    pub device: Option<String>,
+    /// A controller that should be within reach.
+    pub controller: Option<Address>,
+}
+
+/// Gathers all facts about the node that this runs on.
+pub fn gather(place: &Where) -> Facts {
+    let directory = &place.state_dir;
+    let mut facts = Facts {
+        now: SystemTime::now(),
+        node: place.node.clone(),
+        privileged: files::may_administer_network(),
+        state: (directory.clone(), files::disk(directory)),
+        plan: looked(SavedPlan::new(directory, "").read_of_any_node()),
+        record: looked(Record::existing(directory).read()),
+        modules: BTreeMap::new(),
+        servers: servers(),
+        sets: sets(),
+        network: Err("not looked at yet".into()),
+        device: String::new(),
+        sysctls: BTreeMap::new(),
+        tables: looked(Tables::read(IptablesChoice::Auto)),
+        nft_tables: looked(nft_tables()),
+        tracked: files::tracked(),
+        connection_table_bits: files::connection_table_bits(),
+        controller: place.controller.as_ref().map(controller::reach),
+    };
+    let device = place.device.clone();
+    let of_plan = || facts.node_or_default().settings.device.to_string();
+    facts.device = device.unwrap_or_else(of_plan);
+    facts.network = network(&facts.device);
+    facts.sysctls = sysctls(&facts);
+    facts.modules = modules::read(&needed_modules(&facts));
+    facts
+}
+
+fn looked<T, E: Display>(result: Result<T, E>) -> Looked<T> {
+    result.map_err(|error| error.to_string())
+}
+
+fn network(device: &str) -> Looked<Network> {
+    let mut network = looked(Links::open().and_then(|mut links| links.observe(device)))?;
+    network.host.machine = machine::read();
+    Ok(network)
+}
+
+/// Asking for IPVS would make the kernel load it, which is no reading.
+fn servers() -> Looked<BTreeMap<VirtualServerKey, VirtualServer>> {
+    if !Path::new("/proc/net/ip_vs").exists() {
+        return Err("IPVS is not loaded".into());
+    }
+    looked(Servers::open().and_then(|mut servers| servers.observe()))
+}
+
+/// As with IPVS.
+fn sets() -> Looked<Sets> {
+    if !is_module_loaded("ip_set") {
+        return Err("address sets (ip_set) are not loaded".into());
+    }
+    let read = linux::Sets::open().and_then(|mut sets| {
+        Ok(Sets {
+            names: sets.names()?,
+            ours: sets.observe()?,
+        })
+    });
+    looked(read)
+}
+
+fn sysctls(facts: &Facts) -> BTreeMap<Arc<str>, Arc<str>> {
+    let interfaces = facts.network.iter().flat_map(|net| &net.host.interfaces);
+    let reverse = interfaces.map(|interface| reverse_path(&interface.name));
+    let more = [reverse_path("all"), RUN_ESTIMATION.into()];
+    let wanted = facts.wanted_sysctls().into_keys();
+    let names = wanted.chain(reverse).chain(more);
+    names.filter_map(|name| read_sysctl(&name)).collect()
+}
+
+/// The modules of the settings' scheduler and of those that Services ask for are among them.
+fn needed_modules(facts: &Facts) -> BTreeSet<String> {
+    let desired = facts.desired();
+    let servers = desired.iter().flat_map(|all| all.virtual_servers.values());
+    let schedulers = servers.map(|server| server.scheduler.clone());
+    let default = facts.node_or_default().settings.scheduler.clone();
+    let schedulers = schedulers
+        .chain([default])
+        .map(|name| format!("ip_vs_{name}"));
+    MODULES
+        .map(str::to_owned)
+        .into_iter()
+        .chain(schedulers)
+        .collect()
+}

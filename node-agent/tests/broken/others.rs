@@ -1,0 +1,122 @@
+//! What others wrote into iptables, nftables, sets and IPVS.
+
+use portolan_agent::doctor::Check;
+use portolan_agent::kernel::linux::Variant;
+use portolan_plan::Family;
+use portolan_reconcile::VirtualServer;
+
+use super::{Broken, add_rules, alone, dump, fails, key, warns};
+use crate::healthy::KUBELET;
+
+pub(super) const BROKEN: &[Broken] = &[
+    alone(fails(
+        "no iptables",
+        Check::Iptables,
+        "apt install iptables",
+        |facts| {
+            facts.tables = Err("run iptables-restore: No such file or directory".into());
+        },
+    )),
+    alone(fails(
+        "rules of nft",
+        Check::Iptables,
+        "nft list ruleset",
+        |facts| {
+            let reason = "iptables-nft-save: Table `nat' is incompatible, use 'nft' tool.";
+            dump(facts, Variant::Nft, Family::Ipv4, Err(reason.into()));
+        },
+    )),
+    fails(
+        "ours in both",
+        Check::Iptables,
+        "iptables-legacy-restore",
+        |facts| {
+            let ours = "*nat\n:PORTOLAN-OUTPUT - [0:0]\nCOMMIT\n";
+            dump(facts, Variant::Legacy, Family::Ipv4, Ok(ours.into()));
+        },
+    ),
+    warns(
+        "Kubernetes in both",
+        Check::Iptables,
+        "--iptables",
+        |facts| {
+            dump(facts, Variant::Legacy, Family::Ipv6, Ok(KUBELET.into()));
+        },
+    ),
+    warns(
+        "our mark is Calico's",
+        Check::Mark,
+        "spec.settings.masquerade.bit",
+        |facts| {
+            let rules = "*mangle\n:cali-PREROUTING - [0:0]\n\
+                     -A cali-PREROUTING -j MARK --set-xmark 0x0/0xc000\nCOMMIT\n";
+            add_rules(facts, rules);
+        },
+    ),
+    alone(warns(
+        "an old kubelet",
+        Check::Mark,
+        "no rule uses 31",
+        |facts| {
+            let rules = "*nat\n:KUBE-MARK-MASQ - [0:0]\n\
+                     -A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\nCOMMIT\n";
+            add_rules(facts, rules);
+        },
+    )),
+    fails(
+        "kube-proxy's rules",
+        Check::KubeProxy,
+        "kube-proxy --cleanup",
+        |facts| {
+            let rules = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-ERIFXISQEP7F7OF4 - [0:0]\n\
+                     -A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
+                     -A KUBE-SERVICES -d 10.96.0.10/32 -j KUBE-SVC-ERIFXISQEP7F7OF4\nCOMMIT\n";
+            add_rules(facts, rules);
+        },
+    ),
+    alone(warns(
+        "kube-proxy's chains",
+        Check::KubeProxy,
+        "kube-proxy --cleanup",
+        |facts| {
+            let rules = "*nat\n:KUBE-NODEPORTS - [0:0]\n:KUBE-SVC-ERIFXISQEP7F7OF4 - [0:0]\n\
+                     -A KUBE-NODEPORTS -p tcp -j KUBE-SVC-ERIFXISQEP7F7OF4\nCOMMIT\n";
+            add_rules(facts, rules);
+        },
+    )),
+    warns(
+        "kube-proxy's sets",
+        Check::KubeProxy,
+        "ipset destroy",
+        |facts| {
+            let sets = facts.sets.as_mut().unwrap();
+            sets.names.push("KUBE-6-CLUSTER-IP".into());
+        },
+    ),
+    fails(
+        "kube-proxy in nftables",
+        Check::KubeProxy,
+        "nft delete table ip6 kube-proxy",
+        |facts| {
+            let tables = facts.nft_tables.as_mut().unwrap();
+            tables.push_str("table ip kube-proxy\ntable ip6 kube-proxy\n");
+        },
+    ),
+    warns(
+        "foreign virtual server",
+        Check::KubeProxy,
+        "ipvsadm -D -u 10.96.9.9:53",
+        |facts| {
+            let foreign = VirtualServer {
+                scheduler: "wlc".into(),
+                flags: 0,
+                timeout: 0,
+                real_servers: [].into(),
+            };
+            let servers = facts.servers.as_mut().unwrap();
+            servers.insert(key("UDP 10.96.9.9:53"), foreign.clone());
+            // Somebody else's, and none of our business.
+            servers.insert(key("TCP 203.0.113.9:80"), foreign);
+        },
+    ),
+];
