@@ -60,9 +60,9 @@ impl Run {
         if !self.insecure {
             bail!("TLS is not there yet in this version; --insecure speaks without it");
         }
-        outlive_others();
         let record = Record::open(&self.state.state_dir)?;
         let kernel = LinuxKernel::open(self.iptables)?;
+        outlive_others();
         let slot = Arc::new(PlanSlot::default());
         let bell = slot.clone();
         let events = Events::listen(kernel.port(), move || bell.disturb())?;
