@@ -18,23 +18,20 @@ use crate::traffic::client::{self, Outcome};
 use crate::traffic::line::Line;
 use crate::traffic::server::Server;
 
-/// The health check port of the Service `asked`, and a port of nobody.
-const HEALTH: u16 = 32110;
+/// A port of no Service.
 const DAEMON: u16 = 9999;
-const SERVER: &str = "health-of-node-a";
+const SERVER: &str = "daemon-of-node-a";
 
 pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     scene
         .stage
         .console
-        .heading("health ports and invalid packets");
+        .heading("ports of daemons and invalid packets");
     let node = scene.topology.node(Node::A)?;
-    // Stands for the agent's own server.
-    let ports = [(Protocol::Tcp, HEALTH), (Protocol::Tcp, DAEMON)];
-    let server = Server::start(node, SERVER, &ports)?;
+    let server = Server::start(node, SERVER, &[(Protocol::Tcp, DAEMON)])?;
     close(scene)?;
     for family in Family::ALL {
-        health(scene, checks, family);
+        daemon(scene, checks, family);
     }
     open(scene)?;
     server.end()?;
@@ -64,31 +61,13 @@ fn open(scene: &Scene<'_>) -> Result<()> {
     })
 }
 
-fn health(scene: &Scene<'_>, checks: &mut Checks, family: Family) {
+/// What is let in for balancers (scenario `health`) lets nothing else in.
+fn daemon(scene: &Scene<'_>, checks: &mut Checks, family: Family) {
     let balancer: IpAddr = match family {
         Family::IPv4 => [203, 0, 113, 61].into(),
         Family::IPv6 => [0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 0x61].into(),
     };
     let own = Node::A.address(family);
-    for (where_, address) in [
-        ("the node's address", own),
-        ("a balancer's address", balancer),
-    ] {
-        let what = format!(
-            "{family}: the health port answers on {where_} under INPUT policy DROP (S-27, S-144)"
-        );
-        let asked = scene.ask(Resident::Outside, (address, HEALTH).into(), 2);
-        checks.check(
-            &what,
-            asked.and_then(|names| {
-                ensure!(
-                    names.iter().all(|name| name == SERVER),
-                    "{names:?} answered"
-                );
-                Ok(())
-            }),
-        );
-    }
     let what = format!("{family}: other ports of the balancer's address are refused (S-27)");
     checks.check(
         &what,

@@ -1,5 +1,5 @@
 //! Every scheduler of the kernel and client affinity, with traffic of real clients; what an agent
-//! does about a scheduler that the kernel lacks, in the older iptables, and about health checks and
+//! does about a scheduler that the kernel lacks, in the older iptables, and about daemons of the node and
 //! packets that connection tracking cannot place.
 
 mod affinity;
@@ -26,7 +26,7 @@ use crate::witness;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "schedulers",
-    shows: "every scheduler, affinity, changes of both under load, older iptables, health ports",
+    shows: "every scheduler, affinity, changes of both under load, older iptables, daemons beside it",
     run,
 };
 
