@@ -232,7 +232,7 @@ impl<K: Kernel> Programmer<K> {
             failed: outcome.failed,
             drift: self.drift.counts(),
         };
-        tell(&applied, why);
+        tell(&applied, why, self.source);
         // Schedulers that are still to be changed do not hold back the acknowledgement, or the next
         // plan would wait for all of them: what is served, and by whom, is in force.
         self.applied.send_replace(applied);

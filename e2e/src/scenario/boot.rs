@@ -119,7 +119,7 @@ fn agent_restarts(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     std::fs::write(scene.plan(), old)?;
     let mark = scene.mark()?;
     scene.cluster.start_agent(NODE)?;
-    scene.until_said(mark, "applied")?;
+    scene.until_said(mark, "what is on disk of the plan is in force")?;
     checks.check(
         "what is in the kernel and not in the plan on disk goes on (S-183)",
         scene.served(&[FIRST, SECOND, THIRD]),

@@ -3,6 +3,7 @@
 use tracing::{debug, error, info};
 
 use super::Applied;
+use crate::slot::Source;
 
 /// Why there is a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +21,14 @@ pub(super) enum Why {
 }
 
 /// Tells what came of a pass.
-pub(super) fn tell(applied: &Applied, why: Why) {
+pub(super) fn tell(applied: &Applied, why: Why, source: Source) {
     for failure in &applied.failures {
         error!("{failure}");
     }
     if applied.failed > 0 {
         not_in_force(applied);
     } else {
-        in_force(applied, why);
+        in_force(applied, why, source);
     }
 }
 
@@ -40,10 +41,12 @@ fn not_in_force(applied: &Applied) {
     );
 }
 
-fn in_force(applied: &Applied, why: Why) {
+fn in_force(applied: &Applied, why: Why, source: Source) {
     let operations = applied.operations;
     let milliseconds = applied.took.as_millis();
-    if let Why::Changed | Why::Failed = why {
+    if source != Source::Controller && why == Why::Changed {
+        info!(plan = %applied.hash, operations, milliseconds, "what is on disk of the plan is in force");
+    } else if let Why::Changed | Why::Failed = why {
         let services = applied.services;
         info!(plan = %applied.hash, services, operations, milliseconds, "applied");
     } else if operations > 0 {
