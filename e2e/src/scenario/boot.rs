@@ -228,8 +228,9 @@ fn damaged_plan(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         scene.until_served(&[FIRST, SECOND]),
     );
     scene.save()?;
+    // In order, so that the plan on disk is one of this boot.
+    scene.cluster.stop_agent(NODE)?;
     scene.cluster.kill_controller()?;
-    scene.cluster.kill_agent(NODE)?;
     scene.empty()?;
     scene.cluster.start_agent(NODE)?;
     checks.check(
