@@ -1,7 +1,7 @@
 //! What can be wrong on a node, each thing with its remedy in one line, for whoever sits there at
 //! three in the morning.
 //!
-//! [`gather`] is the only part that looks at the node, and it only reads. The checks are functions of
+//! [`gather()`] is the only part that looks at the node, and it only reads. The checks are functions of
 //! the [`Facts`], so every broken node is a test. A check that has nothing to go by says nothing: the
 //! one whose part could not be read tells why, once.
 
