@@ -80,6 +80,12 @@ proptest! {
         saved.write(&plan, now()).unwrap();
         let (read, origin) = saved.read().unwrap().unwrap();
         prop_assert!(read.entries().eq(plan.entries()));
+        // As the controller counts them.
+        let sent = plan.entries().map(|(key, entry)| {
+            let bytes = portolan_proto::encode_entry(entry);
+            (key.clone(), EntryHash::of(key, &bytes), entry.clone())
+        });
+        prop_assert_eq!(read.hash(), NodePlan::from_entries(sent).hash());
         prop_assert_eq!(origin.written, now());
         prop_assert!(saved.is_of_this_boot(&origin));
         saved.write(&read, now()).unwrap();

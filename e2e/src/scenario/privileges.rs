@@ -85,6 +85,65 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "an agent that may asks to be ended last when memory runs out (S-210)",
         is_last(cluster.agent_pid(Node::B)?),
     );
+    tools(
+        stage,
+        checks,
+        &cluster,
+        &topology,
+        manifests.virtual_servers().len(),
+    )
+}
+
+/// What an operator asks on the node.
+fn tools(
+    stage: &Stage,
+    checks: &mut Checks,
+    cluster: &Cluster<'_>,
+    topology: &Topology,
+    servers: usize,
+) -> Result<()> {
+    let node = topology.node(NODE)?;
+    let state = cluster.state_folder(NODE).display().to_string();
+    stage.console.heading("what an operator asks");
+    let plan = cluster.state_folder(NODE).join("plan");
+    let every = Duration::from_millis(50);
+    let there = || Ok(plan.exists().then_some(()));
+    stage.waits.until(
+        "the plan on disk",
+        Duration::from_secs(10),
+        every,
+        there,
+        || "it is not there".to_owned(),
+    )?;
+    let ask = |words: &[&str]| {
+        let words = [words, &["-o", "json", "--state-dir", &state]].concat();
+        node.inside(|| Program::Agent.try_with_input(&words, ""))
+    };
+    checks.check(
+        "show names the Service of each virtual server, and nothing differs from the plan",
+        ask(&["show"]).and_then(|said| shows(&said.output, servers)),
+    );
+    checks.check(
+        "doctor finds nothing that fails on a node in order",
+        ask(&["doctor"]).and_then(|said| {
+            ensure!(said.status.success(), "{}{}", said.output, said.errors);
+            Ok(())
+        }),
+    );
+    node.set(&[("net/ipv4/ip_forward".to_owned(), "0")])?;
+    checks.check(
+        "and what does once it is broken, with its remedy",
+        ask(&["doctor"]).and_then(|said| {
+            let remedy = "sysctl -w net.ipv4.ip_forward=1";
+            ensure!(
+                said.status.code() == Some(1) && said.output.contains(remedy),
+                "{}",
+                said.output
+            );
+            Ok(())
+        }),
+    );
+    node.set(&[("net/ipv4/ip_forward".to_owned(), "1")])?;
     Ok(())
 }
 
@@ -156,6 +215,24 @@ fn has_few(pid: u32) -> Result<()> {
         // CAP_NET_ADMIN is 12, CAP_NET_RAW 13.
         ensure!(bits == 0b11 << 12, "{name} is {bits:#x}");
     }
+    Ok(())
+}
+
+fn shows(output: &str, wanted: usize) -> Result<()> {
+    let shown: serde_json::Value = serde_json::from_str(output)?;
+    let servers = shown["virtualServers"].as_array().context("no list")?;
+    let in_order = |server: &&serde_json::Value| {
+        let mut backends = server["backends"].as_array().into_iter().flatten();
+        server["owner"]["kind"] == "service"
+            && server["present"] == true
+            && backends.all(|backend| backend["state"] == "Serving")
+    };
+    let found = servers.iter().filter(in_order).count();
+    ensure!(
+        (found, servers.len()) == (wanted, wanted),
+        "{found} of {} in order, {wanted} wanted: {output}",
+        servers.len()
+    );
     Ok(())
 }
 

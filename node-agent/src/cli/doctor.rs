@@ -3,9 +3,9 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::StateArguments;
+use super::{Form, StateArguments};
 use crate::doctor::{Diagnosis, Level, Style, Where, gather, render};
 use crate::receive::Address;
 
@@ -32,14 +32,6 @@ pub(super) struct Doctor {
     output: Form,
     #[command(flatten)]
     state: StateArguments,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people.
-    Table,
-    /// One JSON object.
-    Json,
 }
 
 impl Doctor {

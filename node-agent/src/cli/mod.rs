@@ -11,7 +11,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -39,6 +39,15 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Remove from the kernel what the agent put there, and nothing else.
     Cleanup(cleanup::Cleanup),
+}
+
+/// How something is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people.
+    Table,
+    /// One JSON object.
+    Json,
 }
 
 /// Where the agent keeps what must outlive it.

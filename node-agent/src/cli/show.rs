@@ -1,15 +1,15 @@
 //! `portolan-agent show`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use portolan_plan::NodePlan;
 use tracing::warn;
 
-use super::StateArguments;
+use super::{Form, StateArguments};
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 use crate::saved::{Origin, SavedPlan};
@@ -36,14 +36,6 @@ pub(super) struct Show {
     state: StateArguments,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people.
-    Table,
-    /// One JSON object.
-    Json,
-}
-
 impl Show {
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
@@ -66,7 +58,7 @@ impl Show {
 
     fn look(&self, kernel: &mut LinuxKernel) -> anyhow::Result<String> {
         let plan = self.plan();
-        let recorded = Record::open(&self.state.state_dir)?.read();
+        let recorded = Record::existing(&self.state.state_dir).read();
         let recorded = recorded.unwrap_or_else(|problem| {
             warn!(%problem, "what is ours is told by the plan alone");
             None
@@ -78,7 +70,7 @@ impl Show {
         let shown = Shown::of(&Found {
             observed: &observed,
             connections: &connections,
-            recorded: &recorded.unwrap_or_else(BTreeSet::new),
+            recorded: &recorded.unwrap_or_default(),
             plan: plan.as_ref().map(|(plan, origin)| (plan, origin)),
         });
         if self.output == Form::Json {
