@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, PlanHash};
 use portolan_reconcile::{
-    Desired, Drift, Network, Observed, Op, Owned, Scope, Shared, diff, puts_off, ready,
+    Desired, Drift, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
 };
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -305,8 +305,15 @@ impl<K: Kernel> Programmer<K> {
         self.put_on_record(owned, outcome);
         let phases = diff(shadow, desired, owned).into_iter();
         let may_take_away = self.source == Source::Controller;
-        for (phase, ops) in phases.filter(|(phase, _)| may_take_away || !phase.takes_away()) {
+        let phases = phases.filter(|(phase, _)| may_take_away || !phase.takes_away());
+        let mut phases = phases.peekable();
+        while let Some((phase, ops)) = phases.next() {
             debug!(?phase, operations = ops.len(), "writing");
+            if let (Phase::Hidden, Some((Phase::Rules, rules))) = (phase, phases.peek()) {
+                // What rules stand on is there or has failed: sets come before.
+                self.kernel
+                    .foresee(&ready(rules.clone(), shadow, desired).0);
+            }
             outcome.unfinished |= puts_off(phase, &ops);
             // One that stands on another that failed would open or take away too much.
             let (ops, held_back) = ready(ops, shadow, desired);

@@ -202,6 +202,10 @@ impl Kernel for Here {
         })
     }
 
+    fn foresee(&mut self, ops: &[Op]) {
+        self.rules.foresee(ops);
+    }
+
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         ops.chunk_by(|left, right| left.kind() == right.kind())
             .flat_map(|run| match run[0].kind() {

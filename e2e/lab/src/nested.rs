@@ -13,9 +13,14 @@ use crate::process;
 
 /// The packages with programs that run on nodes, in one invocation so that what they share is
 /// built once.
-const PACKAGES: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
+const PACKAGES: &[&str] = &["portolan-controller", AGENT, "portolan-e2e"];
 /// Their programs.
-const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", SCENARIOS];
+const PROGRAMS: &[&str] = &["portolan-controller", AGENT, SCENARIOS];
+/// The agent's package, and its program.
+const AGENT: &str = "portolan-agent";
+/// The others.
+const PACKAGES_BESIDE_AGENT: &[&str] = &["portolan-controller", "portolan-e2e"];
+const PROGRAMS_BESIDE_AGENT: &[&str] = &["portolan-controller", SCENARIOS];
 /// The program that runs scenarios in place.
 pub const SCENARIOS: &str = "portolan-scenarios";
 
@@ -40,7 +45,8 @@ pub enum Profile {
     /// For tests and demos: built quickly.
     #[default]
     Dev,
-    /// As they are shipped: for whoever measures times. Built apart from the other.
+    /// For whoever measures: the agent as it is shipped, the others optimised. Built apart from the
+    /// other.
     Release,
 }
 
@@ -50,29 +56,17 @@ impl Programs {
     /// # Errors
     /// The build failed, or a program is no longer there.
     pub fn build(profile: Profile) -> Result<Self> {
-        let mut command = process::cargo()?;
-        command.arg("build");
-        if profile == Profile::Release {
-            command.arg("--release");
-        }
-        for package in PACKAGES {
-            command.args(["--package", package]);
-        }
-        let built = run_in(&root(), &mut command)?;
-        let mut programs = Vec::new();
-        for name in PROGRAMS {
-            let found = built
-                .iter()
-                .find(|binary| binary.kind == "bin" && binary.name == *name);
-            let Some(found) = found else {
-                bail!(
-                    "`{}` built no program `{name}`; look at the [[bin]] tables of the packages",
-                    process::shown(&command)
-                );
-            };
-            programs.push(found.clone());
-        }
-        Ok(Self(programs))
+        let builds: &[(&[&str], &[&str], &[&str])] = match profile {
+            Profile::Dev => &[(&[], PACKAGES, PROGRAMS)],
+            Profile::Release => &[
+                (&["--release"], PACKAGES_BESIDE_AGENT, PROGRAMS_BESIDE_AGENT),
+                (&["--profile", "shipped"], &[AGENT], &[AGENT]),
+            ],
+        };
+        let built = builds
+            .iter()
+            .map(|(how, packages, programs)| build(how, packages, programs));
+        Ok(Self(built.collect::<Result<Vec<_>>>()?.concat()))
     }
 
     /// All of them.
@@ -94,6 +88,27 @@ impl Programs {
                 )
             })
     }
+}
+
+/// Builds packages in one invocation, and finds their programs.
+fn build(how: &[&str], packages: &[&str], programs: &[&str]) -> Result<Vec<Binary>> {
+    let mut command = process::cargo()?;
+    command.arg("build").args(how);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    let built = run_in(&root(), &mut command)?;
+    let find = |name: &&str| {
+        let mut programs = built.iter().filter(|binary| binary.kind == "bin");
+        let found = programs.find(|binary| binary.name == *name);
+        found.cloned().with_context(|| {
+            format!(
+                "`{}` built no program `{name}`; look at the [[bin]] tables of the packages",
+                process::shown(&command)
+            )
+        })
+    };
+    programs.iter().map(find).collect()
 }
 
 /// Builds one integration test without running it.

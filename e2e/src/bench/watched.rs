@@ -177,6 +177,19 @@ impl Kernel for Watched {
         )
     }
 
+    fn foresee(&mut self, ops: &[Op]) {
+        let kind = |op: &Op| op.kind();
+        let kind = ops.first().map(kind);
+        self.timed(
+            |kernel| kernel.foresee(ops),
+            |asked, took| {
+                if let Some(kind) = kind {
+                    *asked.writing.entry(kind).or_default() += took;
+                }
+            },
+        );
+    }
+
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         // The runs that the kernel makes of them itself, so that it sends the same.
         let runs = ops.chunk_by(|left, right| left.kind() == right.kind());

@@ -21,8 +21,27 @@ pub struct EncodeError {
     pub length: usize,
 }
 
+/// Appends one attribute of a length that is known beforehand, as nearly all have: that is a few stores,
+/// where copying a slice is a call each time.
+#[inline]
+pub(crate) fn put<const N: usize>(buffer: &mut Vec<u8>, kind: u16, value: &[u8; N]) {
+    const {
+        assert!(N <= 16, "so short that its length is no question");
+    }
+    let length = u16::try_from(NLA_HEADER_SIZE.saturating_add(N)).unwrap_or(u16::MAX);
+    buffer.extend_from_slice(&length.to_ne_bytes());
+    buffer.extend_from_slice(&kind.to_ne_bytes());
+    buffer.extend_from_slice(value);
+    match const { N % 4 } {
+        0 => {}
+        1 => buffer.extend_from_slice(&[0; 3]),
+        2 => buffer.extend_from_slice(&[0; 2]),
+        _ => buffer.extend_from_slice(&[0; 1]),
+    }
+}
+
 /// Appends one attribute and its padding.
-pub(crate) fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) -> Result<(), EncodeError> {
+fn put_slice(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) -> Result<(), EncodeError> {
     let whole = value.len().saturating_add(NLA_HEADER_SIZE);
     let length = u16::try_from(whole).map_err(|_| EncodeError {
         kind,
@@ -39,15 +58,12 @@ pub(crate) fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) -> Result<(), E
 pub(crate) fn put_text(buffer: &mut Vec<u8>, kind: u16, text: &str) -> Result<(), EncodeError> {
     let mut value = text.as_bytes().to_vec();
     value.push(0);
-    put(buffer, kind, &value)
+    put_slice(buffer, kind, &value)
 }
 
 /// Appends an address as the kernel's 16-byte union: IPv4 in the first four bytes.
-pub(crate) fn put_address(
-    buffer: &mut Vec<u8>,
-    kind: u16,
-    address: IpAddr,
-) -> Result<(), EncodeError> {
+#[inline]
+pub(crate) fn put_address(buffer: &mut Vec<u8>, kind: u16, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
             let [a, b, c, d] = v4.octets();
@@ -90,7 +106,7 @@ pub(crate) fn put_other(buffer: &mut Vec<u8>, other: &[DefaultNla]) -> Result<()
     for attribute in other {
         let mut value = vec![0; attribute.value_len()];
         attribute.emit_value(&mut value);
-        put(buffer, attribute.kind(), &value)?;
+        put_slice(buffer, attribute.kind(), &value)?;
     }
     Ok(())
 }

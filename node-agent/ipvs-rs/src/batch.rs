@@ -15,72 +15,70 @@ const MAX_SEND_BYTES: usize = 64 * 1024;
 /// Room for one message: one that adds a real server takes 120 bytes.
 const MESSAGE_BYTES: usize = 128;
 
-/// What became of one request of a batch.
-pub(crate) enum Slot {
-    /// It is in the bytes, with this sequence number.
-    Sent(u32),
-    /// It is not, and this is its result.
-    Refused(Error),
-}
-
-/// The bytes of one send and which request has which sequence number.
+/// The bytes of one send, and which request has which sequence number: they count up, one for each
+/// request taken.
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) messages: usize,
-    /// One for each request taken.
-    pub(crate) slots: Vec<Slot>,
     pub(crate) taken: usize,
-    /// Sequence number of the last message, which alone is acknowledged.
-    pub(crate) fence: Option<u32>,
+    /// The requests that are not in the bytes, by their place, each with its result.
+    pub(crate) refused: Vec<(usize, Error)>,
+    /// Sequence number of the first request.
+    first: u32,
+    /// Place of the last message, which alone is acknowledged.
+    pub(crate) fence: Option<usize>,
 }
 
 impl Batch {
-    /// Takes up to `most` requests from the front of `requests`, at least one.
+    /// Takes up to `most` requests, at least one. `request` gives the one of a place; it is asked in
+    /// order, and again for the one that an error tells of.
     pub(crate) fn build(
-        requests: &[Request],
+        request: impl Fn(usize) -> Request,
         most: usize,
         family_id: u16,
         channel: &mut Channel,
     ) -> Self {
         let mut batch = Self {
-            bytes: Vec::with_capacity(requests.len().min(most).saturating_mul(MESSAGE_BYTES)),
+            bytes: Vec::with_capacity(most.saturating_mul(MESSAGE_BYTES)),
             messages: 0,
-            slots: Vec::with_capacity(requests.len().min(most)),
             taken: 0,
+            refused: Vec::new(),
+            first: channel.sequence().wrapping_add(1),
             fence: None,
         };
         let mut last_start = 0;
-        for request in requests.iter().take(most) {
-            if batch.bytes.len() >= MAX_SEND_BYTES {
-                break;
-            }
+        while batch.taken < most && batch.bytes.len() < MAX_SEND_BYTES {
             let start = batch.bytes.len();
-            let sequence = channel.next_sequence();
+            let place = batch.taken;
+            batch.taken = place.saturating_add(1);
             let envelope = Envelope {
                 family_id,
-                sequence,
+                sequence: channel.next_sequence(),
                 acknowledge: false,
             };
-            batch.taken = batch.taken.saturating_add(1);
-            let boxed = || Box::new(request.clone());
+            let request = request(place);
             if !request.is_write() {
-                batch
-                    .slots
-                    .push(Slot::Refused(Error::NotAWrite { request: boxed() }));
+                let request = Box::new(request);
+                batch.refused.push((place, Error::NotAWrite { request }));
             } else if let Err(source) = request.encode(envelope, &mut batch.bytes) {
-                batch.slots.push(Slot::Refused(Error::Encode {
-                    request: boxed(),
-                    source,
-                }));
+                let request = Box::new(request);
+                batch
+                    .refused
+                    .push((place, Error::Encode { request, source }));
             } else {
-                batch.slots.push(Slot::Sent(sequence));
                 batch.messages = batch.messages.saturating_add(1);
-                batch.fence = Some(sequence);
+                batch.fence = Some(place);
                 last_start = start;
             }
         }
         request_acknowledgement(&mut batch.bytes, last_start);
         batch
+    }
+
+    /// The place of the request with this sequence number; `None` for those of other batches.
+    pub(crate) fn place(&self, sequence: u32) -> Option<usize> {
+        let place = usize::try_from(sequence.wrapping_sub(self.first)).ok()?;
+        (place < self.taken).then_some(place)
     }
 }
 

@@ -114,6 +114,11 @@ impl Channel {
         self.sequence
     }
 
+    /// The sequence number given last.
+    pub(crate) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         self.counters
     }

@@ -78,10 +78,10 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    fn put(self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        attribute::put(buffer, TUN_TYPE, &[self.kind])?;
-        attribute::put(buffer, TUN_PORT, &self.port.to_be_bytes())?;
-        attribute::put(buffer, TUN_FLAGS, &self.flags.to_ne_bytes())
+    fn put(self, buffer: &mut Vec<u8>) {
+        attribute::put(buffer, TUN_TYPE, &[self.kind]);
+        attribute::put(buffer, TUN_PORT, &self.port.to_be_bytes());
+        attribute::put(buffer, TUN_FLAGS, &self.flags.to_ne_bytes());
     }
 }
 
@@ -95,11 +95,11 @@ pub struct DestinationKey {
 }
 
 impl DestinationKey {
-    pub(crate) fn put(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
+    pub(crate) fn put(&self, buffer: &mut Vec<u8>) {
         let family = Family::of(self.address).to_number();
-        attribute::put_address(buffer, ADDR, self.address)?;
-        attribute::put(buffer, PORT, &self.port.to_be_bytes())?;
-        attribute::put(buffer, ADDR_FAMILY, &family.to_ne_bytes())
+        attribute::put_address(buffer, ADDR, self.address);
+        attribute::put(buffer, PORT, &self.port.to_be_bytes());
+        attribute::put(buffer, ADDR_FAMILY, &family.to_ne_bytes());
     }
 }
 
@@ -176,48 +176,48 @@ impl Destination {
             && self.tunnel == other.tunnel
     }
 
-    fn put_forwarding(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        attribute::put(buffer, FWD_METHOD, &self.forwarding.number().to_ne_bytes())?;
-        attribute::put(buffer, WEIGHT, &self.weight.to_ne_bytes())
+    fn put_forwarding(&self, buffer: &mut Vec<u8>) {
+        attribute::put(buffer, FWD_METHOD, &self.forwarding.number().to_ne_bytes());
+        attribute::put(buffer, WEIGHT, &self.weight.to_ne_bytes());
     }
 
-    fn put_thresholds(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        attribute::put(buffer, U_THRESH, &self.upper_threshold.to_ne_bytes())?;
-        attribute::put(buffer, L_THRESH, &self.lower_threshold.to_ne_bytes())
+    fn put_thresholds(&self, buffer: &mut Vec<u8>) {
+        attribute::put(buffer, U_THRESH, &self.upper_threshold.to_ne_bytes());
+        attribute::put(buffer, L_THRESH, &self.lower_threshold.to_ne_bytes());
     }
 
     /// As a request: what can be set. Kernels before 5.3 know no kinds of tunnel and nearly nobody
     /// uses them, so they are written only where they say something.
     pub(crate) fn put(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        self.key().put(buffer)?;
-        self.put_forwarding(buffer)?;
+        self.key().put(buffer);
+        self.put_forwarding(buffer);
         if self.tunnel != Tunnel::default() {
-            self.tunnel.put(buffer)?;
+            self.tunnel.put(buffer);
         }
-        self.put_thresholds(buffer)?;
+        self.put_thresholds(buffer);
         attribute::put_other(buffer, &self.other)
     }
 
     /// As the kernel shows it: with connection counts, in the kernel's order.
     pub(crate) fn put_shown(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         let family = Family::of(self.address).to_number();
-        attribute::put_address(buffer, ADDR, self.address)?;
-        attribute::put(buffer, PORT, &self.port.to_be_bytes())?;
-        self.put_forwarding(buffer)?;
-        self.tunnel.put(buffer)?;
-        self.put_thresholds(buffer)?;
-        attribute::put(buffer, ACTIVE_CONNS, &self.active_connections.to_ne_bytes())?;
+        attribute::put_address(buffer, ADDR, self.address);
+        attribute::put(buffer, PORT, &self.port.to_be_bytes());
+        self.put_forwarding(buffer);
+        self.tunnel.put(buffer);
+        self.put_thresholds(buffer);
+        attribute::put(buffer, ACTIVE_CONNS, &self.active_connections.to_ne_bytes());
         attribute::put(
             buffer,
             INACT_CONNS,
             &self.inactive_connections.to_ne_bytes(),
-        )?;
+        );
         attribute::put(
             buffer,
             PERSIST_CONNS,
             &self.persistent_connections.to_ne_bytes(),
-        )?;
-        attribute::put(buffer, ADDR_FAMILY, &family.to_ne_bytes())?;
+        );
+        attribute::put(buffer, ADDR_FAMILY, &family.to_ne_bytes());
         attribute::put_other(buffer, &self.other)
     }
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR};
 use netlink_packet_generic::constants::{CTRL_ATTR_FAMILY_ID, CTRL_CMD_NEWFAMILY, GENL_ID_CTRL};
 
-use crate::attribute;
+use crate::attribute::{self, EncodeError};
 use crate::channel::Channel;
 use crate::request::put_generic_header;
 use crate::transport::Transport;
@@ -236,7 +236,8 @@ impl FakeTransport {
             envelope(sequence)
                 .put(&mut datagram, 0, |payload| {
                     put_generic_header(payload, CTRL_CMD_NEWFAMILY);
-                    attribute::put(payload, CTRL_ATTR_FAMILY_ID, &FAMILY.to_ne_bytes())
+                    attribute::put(payload, CTRL_ATTR_FAMILY_ID, &FAMILY.to_ne_bytes());
+                    Ok::<_, EncodeError>(())
                 })
                 .unwrap();
             self.queue.push_back(datagram);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{DecodeError, parse_u16, parse_u16_be, parse_u32};
 
-use crate::attribute::{self, EncodeError};
+use crate::attribute;
 
 pub(crate) const SVC_AF: u16 = 1;
 pub(crate) const SVC_PROTOCOL: u16 = 2;
@@ -148,8 +148,8 @@ impl ServiceKey {
         }
     }
 
-    pub(crate) fn put(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        attribute::put(buffer, SVC_AF, &self.family().to_number().to_ne_bytes())?;
+    pub(crate) fn put(&self, buffer: &mut Vec<u8>) {
+        attribute::put(buffer, SVC_AF, &self.family().to_number().to_ne_bytes());
         match self {
             Self::Address {
                 protocol,
@@ -157,12 +157,12 @@ impl ServiceKey {
                 port,
             } => {
                 let number = u16::from(protocol.number());
-                attribute::put(buffer, SVC_PROTOCOL, &number.to_ne_bytes())?;
-                attribute::put_address(buffer, SVC_ADDR, *address)?;
-                attribute::put(buffer, SVC_PORT, &port.to_be_bytes())
+                attribute::put(buffer, SVC_PROTOCOL, &number.to_ne_bytes());
+                attribute::put_address(buffer, SVC_ADDR, *address);
+                attribute::put(buffer, SVC_PORT, &port.to_be_bytes());
             }
             Self::FirewallMark { mark, .. } => {
-                attribute::put(buffer, SVC_FWMARK, &mark.to_ne_bytes())
+                attribute::put(buffer, SVC_FWMARK, &mark.to_ne_bytes());
             }
         }
     }

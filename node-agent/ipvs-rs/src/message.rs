@@ -35,7 +35,7 @@ impl Envelope {
             buffer.append(&mut message);
             return Ok(());
         }
-        buffer.resize(start.saturating_add(HEADER_LENGTH), 0);
+        buffer.extend_from_slice(&[0; HEADER_LENGTH]);
         if let Err(error) = payload(buffer) {
             buffer.truncate(start);
             return Err(error);

@@ -79,9 +79,10 @@ impl Reply {
         envelope.put(buffer, 0, |payload| match self {
             Self::Info(info) => {
                 put_generic_header(payload, CMD_SET_INFO);
-                attribute::put(payload, INFO_VERSION, &info.version.to_ne_bytes())?;
+                attribute::put(payload, INFO_VERSION, &info.version.to_ne_bytes());
                 let size = info.connection_table_size.to_ne_bytes();
-                attribute::put(payload, INFO_CONN_TAB_SIZE, &size)
+                attribute::put(payload, INFO_CONN_TAB_SIZE, &size);
+                Ok(())
             }
             Self::Service(service) => {
                 put_generic_header(payload, CMD_NEW_SERVICE);

@@ -98,18 +98,21 @@ impl Request {
         match self {
             Self::GetInfo | Self::GetServices => Ok(()),
             Self::GetService(key) | Self::DelService(key) | Self::GetDestinations(key) => {
-                attribute::put_nested(buffer, ATTR_SERVICE, |b| key.put(b))
+                put_key(buffer, key)
             }
             Self::NewService(service) | Self::SetService(service) => {
                 attribute::put_nested(buffer, ATTR_SERVICE, |b| service.put(b))
             }
             Self::NewDestination(key, destination) | Self::SetDestination(key, destination) => {
-                attribute::put_nested(buffer, ATTR_SERVICE, |b| key.put(b))?;
+                put_key(buffer, key)?;
                 attribute::put_nested(buffer, ATTR_DEST, |b| destination.put(b))
             }
             Self::DelDestination(key, destination) => {
-                attribute::put_nested(buffer, ATTR_SERVICE, |b| key.put(b))?;
-                attribute::put_nested(buffer, ATTR_DEST, |b| destination.put(b))
+                put_key(buffer, key)?;
+                attribute::put_nested(buffer, ATTR_DEST, |b| {
+                    destination.put(b);
+                    Ok(())
+                })
             }
         }
     }
@@ -141,6 +144,13 @@ impl Request {
             }
         })
     }
+}
+
+fn put_key(buffer: &mut Vec<u8>, key: &ServiceKey) -> Result<(), EncodeError> {
+    attribute::put_nested(buffer, ATTR_SERVICE, |b| {
+        key.put(b);
+        Ok(())
+    })
 }
 
 /// The two nested attributes that requests and replies are made of.

@@ -123,21 +123,19 @@ impl Service {
     }
 
     pub(crate) fn put(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        self.key.put(buffer)?;
+        self.key.put(buffer);
         attribute::put_text(buffer, SCHED_NAME, &self.scheduler)?;
         if let Some(engine) = &self.persistence_engine {
             attribute::put_text(buffer, PE_NAME, engine)?;
         }
         // The second word says which flags count. All do: a flag left out is switched off.
-        let mut flags = self.flags.0.to_ne_bytes().to_vec();
-        flags.extend_from_slice(&u32::MAX.to_ne_bytes());
-        attribute::put(buffer, FLAGS, &flags)?;
-        attribute::put(buffer, TIMEOUT, &self.timeout.to_ne_bytes())?;
-        attribute::put(
-            buffer,
-            NETMASK,
-            &mask_bytes(self.key.family(), self.netmask),
-        )?;
+        let mut flags = [0xff; 8];
+        let [a, b, c, d, ..] = &mut flags;
+        [*a, *b, *c, *d] = self.flags.0.to_ne_bytes();
+        attribute::put(buffer, FLAGS, &flags);
+        attribute::put(buffer, TIMEOUT, &self.timeout.to_ne_bytes());
+        let mask = mask_bytes(self.key.family(), self.netmask);
+        attribute::put(buffer, NETMASK, &mask);
         attribute::put_other(buffer, &self.other)
     }
 

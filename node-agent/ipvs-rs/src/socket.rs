@@ -4,13 +4,12 @@
 //! in order and answers within the send call, so once the fence is answered every request before
 //! it without an error has succeeded.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
-use crate::batch::{Batch, Slot};
+use crate::batch::Batch;
 use crate::channel::{Channel, Outgoing, Received};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -134,27 +133,49 @@ impl Socket {
     /// Executes writes in order, up to `per_send` (1 to [`MAX_PER_SEND`]) in one send, and returns
     /// one result for each. A failed one does not stop the others.
     pub fn execute(&mut self, requests: &[Request], per_send: usize) -> Vec<Result<(), Error>> {
-        let per_send = per_send.clamp(1, MAX_PER_SEND);
-        let mut results = Vec::with_capacity(requests.len());
-        while let Some(rest) = requests
-            .get(results.len()..)
-            .filter(|rest| !rest.is_empty())
-        {
-            let batch = Batch::build(rest, per_send, self.family_id, &mut self.channel);
-            let mut outcome = self.send_batch(&batch, rest);
-            if all_missing(&outcome) && self.family_moved(&mut outcome) {
-                let again = rest.get(..batch.taken).unwrap_or_default();
-                let batch = Batch::build(again, per_send, self.family_id, &mut self.channel);
-                outcome = self.send_batch(&batch, again);
+        let at = |place: usize| requests.get(place).cloned().unwrap_or(Request::GetInfo);
+        let failed = self.execute_each(requests.len(), at, per_send);
+        let mut results: Vec<_> = requests.iter().map(|_| Ok(())).collect();
+        for (place, error) in failed {
+            if let Some(result) = results.get_mut(place) {
+                *result = Err(error);
             }
-            results.append(&mut outcome);
         }
         results
     }
 
+    /// As [`Socket::execute`], for many writes that need not all be there at once: `request` gives each
+    /// by its place, from 0 to `count`, when it is written, and again if it fails. Returns those that
+    /// failed, by their places in order.
+    pub fn execute_each(
+        &mut self,
+        count: usize,
+        request: impl Fn(usize) -> Request,
+        per_send: usize,
+    ) -> Vec<(usize, Error)> {
+        let per_send = per_send.clamp(1, MAX_PER_SEND);
+        let mut failed = Vec::new();
+        let mut done = 0_usize;
+        while done < count {
+            let most = per_send.min(count.saturating_sub(done));
+            let at = |place: usize| request(done.saturating_add(place));
+            let mut batch = Batch::build(at, most, self.family_id, &mut self.channel);
+            let mut outcome = self.send_batch(&mut batch, at);
+            if all_missing(&outcome, batch.taken) && self.family_moved(&mut outcome) {
+                let again = batch.taken;
+                batch = Batch::build(at, again, self.family_id, &mut self.channel);
+                outcome = self.send_batch(&mut batch, at);
+            }
+            let places = outcome.into_iter();
+            failed.extend(places.map(|(place, error)| (done.saturating_add(place), error)));
+            done = done.saturating_add(batch.taken);
+        }
+        failed
+    }
+
     /// Looks the family up again, since each request failed as if it were gone; true if it has a
     /// new number. Without IPVS that is the result of all requests.
-    fn family_moved(&mut self, outcome: &mut [Result<(), Error>]) -> bool {
+    fn family_moved(&mut self, outcome: &mut [(usize, Error)]) -> bool {
         match self.look_up_family() {
             Ok(id) if id != self.family_id => {
                 self.family_id = id;
@@ -162,44 +183,52 @@ impl Socket {
             }
             Ok(_) => false,
             Err(error) => {
-                outcome.fill_with(|| Err(error.clone()));
+                for (_, of_request) in outcome {
+                    *of_request = error.clone();
+                }
                 false
             }
         }
     }
 
-    fn send_batch(&mut self, batch: &Batch, requests: &[Request]) -> Vec<Result<(), Error>> {
-        let mut results: Vec<Result<(), Error>> = Vec::with_capacity(batch.taken);
-        let mut errors = HashMap::new();
-        let failure = match batch.fence {
-            Some(fence) => {
-                let exchanged = self.exchange(batch, fence, &mut errors);
-                self.channel.settle(exchanged).err()
-            }
-            None => None,
+    /// The requests that failed, by their places in order.
+    fn send_batch(
+        &mut self,
+        batch: &mut Batch,
+        request: impl Fn(usize) -> Request,
+    ) -> Vec<(usize, Error)> {
+        let Some(fence) = batch.fence else {
+            return std::mem::take(&mut batch.refused);
         };
-        for (request, slot) in requests.iter().zip(&batch.slots) {
-            results.push(match slot {
-                Slot::Refused(error) => Err(error.clone()),
-                Slot::Sent(sequence) => match (errors.get(sequence), &failure) {
-                    (Some(0), _) | (None, None) => Ok(()),
-                    (Some(errno), _) => Err(Error::Kernel {
-                        errno: *errno,
-                        request: Box::new(request.clone()),
-                    }),
-                    (None, Some(failure)) => Err(failure.clone()),
+        let mut answers = vec![None; batch.taken];
+        let exchanged = self.exchange(batch, fence, &mut answers);
+        let failure = self.channel.settle(exchanged).err();
+        let mut refused = std::mem::take(&mut batch.refused).into_iter().peekable();
+        let mut failed = Vec::new();
+        for (place, answer) in answers.into_iter().enumerate() {
+            if let Some(refused) = refused.next_if(|(at, _)| *at == place) {
+                failed.push(refused);
+                continue;
+            }
+            let error = match (answer, &failure) {
+                (Some(0), _) | (None, None) => continue,
+                (Some(errno), _) => Error::Kernel {
+                    errno,
+                    request: Box::new(request(place)),
                 },
-            });
+                (None, Some(failure)) => failure.clone(),
+            };
+            failed.push((place, error));
         }
-        results
+        failed
     }
 
-    /// Sends a batch and collects answers until the fence is answered.
+    /// Sends a batch and collects answers by the places of requests, until the fence is answered.
     fn exchange(
         &mut self,
         batch: &Batch,
-        fence: u32,
-        errors: &mut HashMap<u32, i32>,
+        fence: usize,
+        answers: &mut [Option<i32>],
     ) -> Result<(), Error> {
         self.channel.send(&Outgoing {
             bytes: &batch.bytes,
@@ -219,11 +248,12 @@ impl Socket {
             };
             for message in messages(datagram) {
                 let message = message.map_err(unreadable)?;
-                if let Some(code) = error_code(&message) {
-                    errors.insert(message.header.sequence_number, code);
+                let place = batch.place(message.header.sequence_number);
+                if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
+                    *answer = error_code(&message).or(*answer);
                 }
             }
-            if errors.contains_key(&fence) {
+            if answers.get(fence).is_some_and(Option::is_some) {
                 return if lost { Err(Error::AnswerLost) } else { Ok(()) };
             }
         }
@@ -335,13 +365,10 @@ pub(crate) fn unreadable(error: DecodeError) -> Error {
 }
 
 /// Whether every request that was sent failed as it does when the family is gone.
-fn all_missing(outcome: &[Result<(), Error>]) -> bool {
+fn all_missing(failed: &[(usize, Error)], requests: usize) -> bool {
     let missing = |error: &Error| error.errno() == Some(ENOENT);
     let unsent = |error: &Error| matches!(error, Error::NotAWrite { .. } | Error::Encode { .. });
-    outcome
-        .iter()
-        .any(|result| result.as_ref().is_err_and(missing))
-        && outcome
-            .iter()
-            .all(|result| result.as_ref().is_err_and(|e| missing(e) || unsent(e)))
+    failed.len() == requests
+        && failed.iter().any(|(_, error)| missing(error))
+        && failed.iter().all(|(_, e)| missing(e) || unsent(e))
 }

@@ -7,9 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use portolan_plan::Family;
+
 use crate::rules::{ObservedRules, restore_text};
 use crate::{
-    Desired, DesiredSet, Observed, ObservedSet, Op, Owned, RealServerKey, SetId, SetRole,
+    Desired, DesiredSet, Observed, ObservedSet, Op, Owned, RealServerKey, SetEntry, SetId, SetRole,
     VirtualServer, VirtualServerKey,
 };
 use crate::{drain, reschedule, sysctls};
@@ -28,6 +30,9 @@ pub enum Phase {
     Admit,
     /// Entries that masquerade, and that keep clients out.
     Guard,
+    /// Cluster IPs that nothing leads to yet, while our device is still to come: they need no rules, whose
+    /// tools take a while to start.
+    Hidden,
     /// Rules.
     Rules,
     /// Virtual servers that the cluster needs to come up, with their real servers.
@@ -68,6 +73,7 @@ impl Phase {
             | Self::CreateSets
             | Self::Admit
             | Self::Guard
+            | Self::Hidden
             | Self::Rules
             | Self::BootCritical
             | Self::Servers
@@ -106,6 +112,11 @@ pub(crate) struct Batch {
 impl Batch {
     pub(crate) fn push(&mut self, phase: Phase, op: Op) {
         self.phases.entry(phase).or_default().push(op);
+    }
+
+    fn loads_rules(&self, of: Family) -> bool {
+        let mut rules = self.phases.get(&Phase::Rules).into_iter().flatten();
+        rules.any(|op| matches!(op, Op::LoadRules { family, .. } if *family == of))
     }
 }
 
@@ -230,14 +241,16 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
 
 fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Owned) {
     let mut changes = Vec::new();
+    let hidden = hidden(batch, observed, desired);
     for (server, wanted) in &desired.virtual_servers {
-        let critical = desired.boot_critical.contains(server);
-        let phase = if critical {
+        let found = observed.virtual_servers.get(server);
+        let phase = if found.is_none() && hidden(server) {
+            Phase::Hidden
+        } else if desired.boot_critical.contains(server) {
             Phase::BootCritical
         } else {
             Phase::Servers
         };
-        let found = observed.virtual_servers.get(server);
         match found {
             None => {
                 let op = Op::AddVirtualServer {
@@ -274,6 +287,25 @@ fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Ow
                 Op::DeleteVirtualServer { server: *server },
             );
         }
+    }
+}
+
+/// Which virtual servers no packet from elsewhere can reach before the routes are there, and nobody is
+/// kept out of: cluster IPs, as long as our device does not exist. Of no use where no rules are loaded.
+fn hidden<'a>(
+    batch: &Batch,
+    observed: &'a Observed,
+    desired: &'a Desired,
+) -> impl Fn(&VirtualServerKey) -> bool + use<'a> {
+    let loads = Family::BOTH.map(|family| (family, batch.loads_rules(family)));
+    move |server| {
+        let family = Family::of(server.address);
+        let role = SetRole::ClusterIp;
+        let cluster_ips = desired.sets.get(&SetId { role, family });
+        !observed.device_up
+            && loads.contains(&(family, true))
+            && cluster_ips.is_some_and(|set| set.entries.contains(&SetEntry::of(*server)))
+            && !observed.host.owns(server.address)
     }
 }
 

@@ -43,6 +43,10 @@ pub trait Kernel {
     /// [`KernelError`] when they cannot be read.
     fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError>;
 
+    /// Says that these operations come soon, whatever becomes of those in between: what takes long may
+    /// begin. Each is still to be applied, and answered then.
+    fn foresee(&mut self, _ops: &[Op]) {}
+
     /// Does operations in order, and answers each. One that fails does not stop the others.
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>>;
 

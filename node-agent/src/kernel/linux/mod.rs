@@ -164,6 +164,10 @@ impl Kernel for LinuxKernel {
         self.servers.connections(servers)
     }
 
+    fn foresee(&mut self, ops: &[Op]) {
+        self.rules.foresee(ops);
+    }
+
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         // Runs of one kind go to the kernel together: many messages in one send.
         let runs = ops.chunk_by(|left, right| left.kind() == right.kind());

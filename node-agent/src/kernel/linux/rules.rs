@@ -28,6 +28,8 @@ pub struct Rules {
     /// Whether somebody held the lock of the tables all the time that we may wait for it. Whatever is
     /// loaded next hardly waits for it again.
     locked: bool,
+    /// What is being loaded ahead of its turn.
+    begun: Vec<(Op, Result<Running, KernelError>)>,
 }
 
 impl Rules {
@@ -42,6 +44,7 @@ impl Rules {
             reason: found.reason,
             left: found.left.map(|other| (other, Family::BOTH.into())),
             locked: false,
+            begun: Vec::new(),
         })
     }
 
@@ -50,9 +53,13 @@ impl Rules {
         info!(variant = %self.variant, reason = self.reason, "variant of iptables");
     }
 
-    /// Forgets that the lock was held: the kernel is looked at again.
+    /// Forgets that the lock was held: the kernel is looked at again. What was foreseen and did not come
+    /// has its end first.
     pub fn look(&mut self) {
         self.locked = false;
+        for (_, begun) in self.begun.drain(..) {
+            drop(begun.and_then(Running::finish));
+        }
     }
 
     /// Begins to read our rules as they are loaded, both families at once: most of the time goes into
@@ -73,10 +80,17 @@ impl Rules {
         })
     }
 
+    /// Begins to load rules whose turn comes soon.
+    pub fn foresee(&mut self, ops: &[Op]) {
+        let rules = ops.iter().filter(|op| matches!(op, Op::LoadRules { .. }));
+        let begun: Vec<_> = rules.map(|op| (op.clone(), self.begin(op))).collect();
+        self.begun.extend(begun);
+    }
+
     /// Loads the rules of operations, of all families at once, and takes them out of the other
     /// variant. The errors are what the tool says, and what to check.
     pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let begun: Vec<_> = ops.iter().map(|op| self.begin(op)).collect();
+        let begun: Vec<_> = ops.iter().map(|op| self.begun(op)).collect();
         let finish = |(op, begun)| {
             let done = self.finish(op, begun);
             self.locked |= done.as_ref().is_err_and(is_locked);
@@ -86,6 +100,14 @@ impl Rules {
             done.map_err(|error| explain(op, self.variant, &error).in_doubt_if(in_doubt))
         };
         ops.iter().zip(begun).map(finish).collect()
+    }
+
+    /// What was begun for this operation, or begins now.
+    fn begun(&mut self, op: &Op) -> Result<Running, KernelError> {
+        match self.begun.iter().position(|(begun, _)| begun == op) {
+            Some(place) => self.begun.swap_remove(place).1,
+            None => self.begin(op),
+        }
     }
 
     fn begin(&self, op: &Op) -> Result<Running, KernelError> {

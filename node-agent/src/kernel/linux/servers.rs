@@ -102,18 +102,17 @@ impl Servers {
     }
 
     fn send(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let asked: Vec<_> = ops.iter().map(request).collect();
-        let sent: Vec<bool> = asked.iter().map(Option::is_some).collect();
-        let requests: Vec<_> = asked.into_iter().flatten().collect();
-        let mut results = self
-            .socket
-            .execute(&requests, ipvs_rs::DEFAULT_PER_SEND)
-            .into_iter();
-        let answer = |(op, sent): (&Op, bool)| match sent.then(|| results.next()).flatten() {
-            Some(result) => result.map_err(|error| explain(op, &error)),
-            None => Err(KernelError::new(op, "no IPVS operation")),
+        // An operation for something else makes a question, which the socket refuses to write.
+        let asked = |place: usize| ops.get(place).and_then(request);
+        let request = |place| asked(place).unwrap_or(Request::GetInfo);
+        let per_send = ipvs_rs::DEFAULT_PER_SEND;
+        let failed = self.socket.execute_each(ops.len(), request, per_send);
+        let mut failed = failed.into_iter().peekable();
+        let answer = |(place, op)| match failed.next_if(|(at, _)| *at == place) {
+            Some((_, error)) => Err(explain(op, &error)),
+            None => Ok(()),
         };
-        ops.iter().zip(sent).map(answer).collect()
+        ops.iter().enumerate().map(answer).collect()
     }
 }
 
