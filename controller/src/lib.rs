@@ -11,6 +11,7 @@ pub mod config;
 pub mod engine;
 pub mod from_kube;
 pub mod known;
+pub mod lease;
 pub mod manifests;
 pub mod object;
 pub mod output;

@@ -7,12 +7,16 @@
     reason = "a test"
 )]
 
+#[path = "serve/behind.rs"]
+mod behind;
 #[path = "serve/draining.rs"]
 mod draining;
 #[path = "serve/drift.rs"]
 mod drift;
 #[path = "serve/overdue.rs"]
 mod overdue;
+#[path = "serve/versions.rs"]
+mod versions;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -28,7 +32,8 @@ use portolan_plan::{EntryHash, EntryKey, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
-use portolan_proto::{WIRE_VERSION, wire};
+use portolan_proto::{OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
+use prost::Message as _;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -133,7 +138,40 @@ struct Batch {
     snapshot: bool,
     upserts: Vec<(String, Vec<u8>)>,
     removals: Vec<String>,
+    patches: Vec<wire::Patch>,
+    /// The buckets that it replaces.
+    buckets: Vec<u8>,
+    watermark: Option<wire::Watermark>,
     hash: PlanHash,
+}
+
+impl Batch {
+    fn begin(&mut self, begin: wire::Begin) {
+        *self = Self {
+            number: begin.batch,
+            snapshot: begin.snapshot,
+            buckets: begin.buckets,
+            watermark: begin.watermark,
+            ..Self::default()
+        };
+    }
+
+    fn items(&mut self, items: wire::Items) {
+        for item in items.items {
+            match wire::Item::decode(item).unwrap().item.unwrap() {
+                wire::item::Item::Upsert(upsert) => {
+                    self.upserts.push((upsert.key, upsert.value.to_vec()));
+                }
+                wire::item::Item::Remove(key) => self.removals.push(key),
+                wire::item::Item::Patch(patch) => self.patches.push(patch),
+            }
+        }
+    }
+
+    fn commit(&mut self, commit: &wire::Commit) {
+        assert_eq!(commit.batch, self.number);
+        self.hash = PlanHash::from_bytes(&commit.plan_hash).unwrap();
+    }
 }
 
 impl Agent {
@@ -148,15 +186,20 @@ impl Agent {
         version: u32,
         plan_hash: Vec<u8>,
     ) -> Self {
-        let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
-        let mut client = PlanStreamClient::new(endpoint.connect().await.unwrap());
-        let (answers, outgoing) = mpsc::channel(4);
         let hello = wire::Hello {
             node: node.into(),
             wire_version: version,
             agent_version: "test".into(),
             plan_hash,
+            ..wire::Hello::default()
         };
+        Self::say(controller, hello).await
+    }
+
+    async fn say(controller: &Controller, hello: wire::Hello) -> Self {
+        let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
+        let mut client = PlanStreamClient::new(endpoint.connect().await.unwrap());
+        let (answers, outgoing) = mpsc::channel(4);
         answers.send(message(Answer::Hello(hello))).await.unwrap();
         let messages = client
             .watch(ReceiverStream::new(outgoing))
@@ -180,27 +223,17 @@ impl Agent {
         let mut batch = Batch::default();
         loop {
             match self.message().await.unwrap() {
-                Message::Begin(begin) => {
-                    batch = Batch {
-                        number: begin.batch,
-                        snapshot: begin.snapshot,
-                        ..batch
-                    };
-                }
-                Message::Items(items) => {
-                    for item in items.items {
-                        match item.item.unwrap() {
-                            wire::item::Item::Upsert(upsert) => {
-                                batch.upserts.push((upsert.key, upsert.value.to_vec()));
-                            }
-                            wire::item::Item::Remove(key) => batch.removals.push(key),
-                        }
-                    }
-                }
+                Message::Begin(begin) => batch.begin(begin),
+                Message::Items(items) => batch.items(items),
                 Message::Gone(gone) => panic!("{gone:?} inside a batch"),
                 Message::Commit(commit) => {
-                    assert_eq!(commit.batch, batch.number);
-                    batch.hash = PlanHash::from_bytes(&commit.plan_hash).unwrap();
+                    batch.commit(&commit);
+                    return batch;
+                }
+                Message::Batch(whole) => {
+                    batch.begin(whole.begin.unwrap());
+                    batch.items(whole.items.unwrap());
+                    batch.commit(&whole.commit.unwrap());
                     return batch;
                 }
             }
@@ -340,12 +373,12 @@ async fn an_agent_whose_node_is_not_there_waits_for_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_that_break_the_protocol_are_told_how() {
     let controller = Controller::start(1).await;
-    let mut newer = Agent::connect(&controller, "node-a", WIRE_VERSION + 1).await;
-    let status = newer.end().await;
+    let mut older = Agent::connect(&controller, "node-a", OLDEST_WIRE_VERSION - 1).await;
+    let status = older.end().await;
     assert_eq!(
         status.message(),
-        "this controller speaks wire version 1, the agent 2; bring both to releases that belong \
-         together"
+        "this controller speaks wire versions 1 to 2, the agent 0; bring both to releases that \
+         belong together"
     );
     let mut hasty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let first = hasty.batch().await;

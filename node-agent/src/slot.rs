@@ -7,7 +7,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portolan_plan::{HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges};
+use portolan_plan::{Entry, EntryKey, HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges};
+use portolan_proto::item::HeldList;
+use portolan_proto::wire::Watermark;
+
+use crate::receive::Held;
 
 /// So many Services may be touched before a change counts as one of everything: it is read as fast
 /// then, and nothing is kept of it.
@@ -188,6 +192,27 @@ impl PlanSlot {
         let live = state.source == Source::Controller;
         let taken = live && state.taken == state.generation;
         taken.then(|| (state.generation, state.plan.clone()))
+    }
+
+    /// What is held, for a controller that is told of it with this watermark; `None` before a first
+    /// plan.
+    pub(crate) fn held(&self, watermark: &Watermark) -> Option<Held> {
+        let state = self.lock();
+        let plan = &state.plan;
+        (!plan.is_empty()).then(|| Held {
+            hash: plan.hash(),
+            buckets: plan.bucket_hashes(),
+            watermark: watermark.clone(),
+        })
+    }
+
+    /// The list held under a key; `None` unless its bytes could be read when they came last.
+    pub(crate) fn list(&self, key: &EntryKey) -> Option<HeldList> {
+        let state = self.lock();
+        match state.plan.held(key)? {
+            (hash, Some(Entry::List(list))) => Some((hash, list.clone())),
+            _ => None,
+        }
     }
 
     /// The hash of the plan held; `None` before a first one.

@@ -242,7 +242,7 @@ fn choice(
     })
 }
 
-fn list(list: &wire::BackendList, family: Family) -> Result<BackendList, DecodeError> {
+pub(crate) fn list(list: &wire::BackendList, family: Family) -> Result<BackendList, DecodeError> {
     let size = match family {
         Family::Ipv4 => 4,
         Family::Ipv6 => 16,

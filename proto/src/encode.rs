@@ -103,7 +103,7 @@ fn choice(choice: ListChoice) -> wire::ListChoice {
     }
 }
 
-fn list(list: &BackendList) -> wire::BackendList {
+pub(crate) fn list(list: &BackendList) -> wire::BackendList {
     let backends = list.as_slice();
     let mut addresses = Vec::with_capacity(backends.len() * 4);
     for backend in backends {

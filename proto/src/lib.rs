@@ -15,8 +15,11 @@ mod settings;
 pub use decode::{DecodeError, decode_entry};
 pub use encode::encode_entry;
 
-/// The version of the wire spoken here. An older or newer peer is told so, never misread.
-pub const WIRE_VERSION: u32 = 1;
+/// The newest version of the wire spoken here. Of two peers both speak the newest that both know.
+pub const WIRE_VERSION: u32 = 2;
+
+/// The oldest version spoken here: that of the release before. An older peer is told so, never misread.
+pub const OLDEST_WIRE_VERSION: u32 = 1;
 
 /// The largest message on the stream, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use portolan_plan::{Change, EntryHash, EntryKey, strategies};
-use portolan_proto::{decode_entry, encode_entry, item, wire};
+use portolan_plan::{Backend, BackendList, Change, Entry, EntryHash, EntryKey, Family, strategies};
+use portolan_proto::{decode_entry, encode_entry, item};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -51,11 +53,43 @@ proptest! {
     fn an_item_carries_its_change((key, entry) in strategies::entry()) {
         let bytes = encode_entry(&entry);
         let hash = EntryHash::of(&key, &bytes);
-        let (change, problem) = item::read(item::upsert(&key, bytes)).unwrap();
+        let (change, problem) = item::read(item::upsert(&key, bytes), |_| None).unwrap().unwrap();
         prop_assert_eq!(change, Change::Upsert { key: key.clone(), hash, entry: Some(entry) });
         prop_assert_eq!(problem, None);
-        let (change, _) = item::read(item::remove(&key)).unwrap();
+        let (change, _) = item::read(item::remove(&key), |_| None).unwrap().unwrap();
         prop_assert_eq!(change, Change::Remove { key });
+    }
+
+    /// A patch makes the very bytes that the controller hashed, and of another list nothing.
+    #[test]
+    fn a_patch_carries_the_bytes_that_it_stands_for(
+        (key, from) in strategies::entry(),
+        (_, to) in strategies::entry(),
+    ) {
+        let (EntryKey::List(of), Entry::List(from), Entry::List(to)) = (&key, from, to) else {
+            return Ok(());
+        };
+        let ours = |list: &BackendList| -> BackendList {
+            let own = |backend: &&Backend| Family::of(backend.address) == of.family;
+            list.as_slice().iter().filter(own).copied().collect()
+        };
+        let (from, to) = (Arc::new(ours(&from)), Arc::new(ours(&to)));
+        let bytes = |list: &Arc<BackendList>| encode_entry(&Entry::List(list.clone()));
+        let base = EntryHash::of(&key, &bytes(&from));
+        let item = item::patch(&key, base, &from, &to);
+        let hash = EntryHash::of(&key, &bytes(&to));
+        let read = item::read(item.clone(), |_| Some((base, from.clone()))).unwrap();
+        let entry = Some(Entry::List(to));
+        prop_assert_eq!(read, Some((Change::Upsert { key: key.clone(), hash, entry }, None)));
+        let other = EntryHash(base.0.wrapping_add(1));
+        prop_assert_eq!(item::read(item.clone(), |_| Some((other, from))).unwrap(), None);
+        prop_assert_eq!(item::read(item, |_| None).unwrap(), None);
+    }
+
+    /// I-3.
+    #[test]
+    fn no_bytes_make_the_reader_of_items_panic(bytes in vec(any::<u8>(), 0..200)) {
+        drop(item::read(bytes.into(), |_| None));
     }
 }
 
@@ -64,7 +98,8 @@ fn fields_and_kinds_of_a_newer_controller_still_count_as_received() {
     let key = EntryKey::from_peer("mirror/shop/cart");
     let bytes = Bytes::from_static(b"\x0a\x01x");
     let hash = EntryHash::of(&key, &bytes);
-    let (change, problem) = item::read(item::upsert(&key, bytes)).unwrap();
+    let item = item::upsert(&key, bytes);
+    let (change, problem) = item::read(item, |_| None).unwrap().unwrap();
     assert_eq!(
         change,
         Change::Upsert {
@@ -149,5 +184,5 @@ const GOLDEN_HASH: &str = "3f53a2089690cb4ee167eead48ea0204";
 
 #[test]
 fn an_item_without_content_changes_nothing() {
-    assert!(item::read(wire::Item { item: None }).is_none());
+    assert_eq!(item::read(Bytes::new(), |_| None), Ok(None));
 }

@@ -4,13 +4,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
@@ -21,6 +22,7 @@ use crate::board::Board;
 use crate::config::{Config, Source};
 use crate::engine::{ClusterSource, Engine, ManifestSource, News};
 use crate::known::Shared;
+use crate::lease::{Elector, LeaseName};
 use crate::publish::Publisher;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
@@ -55,6 +57,19 @@ pub(super) struct RunArguments {
     /// Write every node's plan into this folder, as NODE.json.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_PLANS_DIR")]
     plans_dir: Option<PathBuf>,
+    /// With several controllers: the Lease NAMESPACE/NAME by which they agree who writes ProxyPlans,
+    /// ProxyPlanSlices and the ProxyConfig. All of them plan and serve.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        env = "PORTOLAN_LEASE",
+        conflicts_with = "manifests"
+    )]
+    lease: Option<LeaseName>,
+    /// What this controller calls itself in the Lease; no other one may have the name. Default: the
+    /// host's name and a number.
+    #[arg(long, value_name = "NAME", env = "PORTOLAN_NAME", requires = "lease")]
+    name: Option<String>,
     /// What is logged: error, warn, info, debug, or a filter like portolan_controller=debug.
     #[arg(
         long,
@@ -91,8 +106,11 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         insecure,
         plans_dir,
         log,
+        lease,
+        name,
         ..
     } = arguments;
+    let lease = lease.map(|lease| (lease, name.unwrap_or_else(own_name)));
     let config = match Config::new(source, &listen, insecure, plans_dir) {
         Ok(config) => config,
         Err(error) => return tell(UNUSABLE, &error),
@@ -111,14 +129,23 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         .build();
     let ended = runtime
         .context("start the runtime")
-        .and_then(|rt| rt.block_on(follow(config)));
+        .and_then(|rt| rt.block_on(follow(config, lease)));
     match ended {
         Ok(()) => OK,
         Err(error) => tell(INCOMPLETE, &format!("{error:#}")),
     }
 }
 
-async fn follow(config: Config) -> anyhow::Result<()> {
+/// The host's name, and what tells this process from others on the same host and before it.
+fn own_name() -> String {
+    let host = rustix::system::uname();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let number = since.unwrap_or_default().as_millis();
+    let host = host.nodename().to_string_lossy();
+    format!("{host}_{number:x}_{}", std::process::id())
+}
+
+async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::Result<()> {
     // The handlers stand before anything is there that would have to be cleaned up.
     let mut terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
@@ -138,8 +165,8 @@ async fn follow(config: Config) -> anyhow::Result<()> {
     );
     let store = Arc::new(Store::default());
     let board = Arc::new(Board::default());
-    let mut following = Following::start(feed, config.plans_dir, &store, &board);
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let mut following = Following::start(feed, config.plans_dir, lease, &store, &board);
+    let (end, ended) = oneshot::channel::<()>();
     let served = serve(listener, store, board, async { drop(ended.await) });
     let signalled = async {
         let signal = tokio::select! {
@@ -179,12 +206,15 @@ struct Following {
     stop: SyncSender<()>,
     /// Writes objects; without a cluster there is nobody to write to.
     publisher: Option<JoinHandle<()>>,
+    /// Takes part in the election; ends, and gives its lease back, when it is told.
+    election: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
 }
 
 impl Following {
     fn start(
         feed: Feed,
         plans_dir: Option<PathBuf>,
+        lease: Option<(LeaseName, String)>,
         store: &Arc<Store>,
         board: &Arc<Board>,
     ) -> Self {
@@ -199,11 +229,24 @@ impl Following {
                     watches: None,
                     stop,
                     publisher: None,
+                    election: None,
                 }
             }
             Feed::Cluster(client) => {
                 let (watches, seen) = watch::start(&client);
-                let (publisher, notes) = Publisher::new(client, known, board.clone());
+                let relist = watches.relist();
+                store.relist_by(move |kind| relist.ask(kind));
+                let (publisher, notes) = Publisher::new(client.clone(), known, board.clone());
+                let (stop_leading, stopped_leading) = oneshot::channel::<()>();
+                let (publisher, election) = match lease {
+                    None => (publisher, None),
+                    Some((lease, name)) => {
+                        let (elector, leading) = Elector::new(client, lease, name);
+                        let election = elector.run(async { drop(stopped_leading.await) });
+                        let publisher = publisher.while_leading(leading);
+                        (publisher, Some((tokio::spawn(election), stop_leading)))
+                    }
+                };
                 let engine = engine.telling(Box::new(move |news| match news {
                     News::Planned(update) => notes.changed(update),
                     News::Readable(id) => notes.read_again(id),
@@ -214,6 +257,7 @@ impl Following {
                     watches: Some(watches),
                     stop,
                     publisher: Some(tokio::spawn(publisher.run(std::future::pending()))),
+                    election,
                 }
             }
         }
@@ -247,9 +291,14 @@ impl Following {
             watches,
             stop,
             publisher,
+            election,
         } = self;
         if let Some(publisher) = publisher {
             publisher.abort();
+        }
+        if let Some((election, end)) = election {
+            drop(end);
+            election.await.context("end the election")?;
         }
         drop((watches, stop));
         if engine.is_finished() {

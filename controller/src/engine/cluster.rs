@@ -3,7 +3,7 @@
 //! Nothing is planned before every kind was listed once: a plan made of half the objects would take
 //! Services away from nodes that have them (S-183).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use portolan_planner::model::{ClusterModel, Event, Object as _, ObjectChange, ProxyConfig};
@@ -13,7 +13,7 @@ use tracing::{error, info};
 use super::{Engine, Journal, Names, News};
 use crate::known::Known;
 use crate::object::{Found, ObjectId};
-use crate::watch::{Kind, Seen};
+use crate::watch::{Kind, Mark, Seen};
 
 /// What is planned at once. Under load this gathers what came while the last batch was planned.
 const BATCH: usize = 4096;
@@ -33,6 +33,8 @@ pub struct ClusterSource {
     settings_known: bool,
     /// What was said about reading objects.
     journal: Journal,
+    /// How far each kind was read.
+    marks: BTreeMap<Kind, Mark>,
 }
 
 impl ClusterSource {
@@ -46,6 +48,7 @@ impl ClusterSource {
             compacted: 0,
             settings_known: true,
             journal: Journal::default(),
+            marks: BTreeMap::new(),
         }
     }
 
@@ -88,7 +91,12 @@ impl ClusterSource {
         }
         let batch = std::mem::take(&mut self.waiting);
         let (events, changed) = self.translate(batch);
-        self.engine.plan(events, &changed, start);
+        // Before what was planned: to be thought ahead costs a list, to be thought behind a plan that
+        // goes back.
+        self.engine.store.note_marks(&self.marks);
+        if !(events.is_empty() && self.engine.published) {
+            self.engine.plan(events, &changed, start);
+        }
     }
 
     /// Turns what was seen into events, and notes what is wrong with it.
@@ -128,6 +136,7 @@ impl ClusterSource {
                     known.left_out.insert(id.clone(), problem);
                     readable.push(id);
                 }
+                Seen::Read(kind, mark) => drop(self.marks.insert(kind, mark)),
                 Seen::Gone(id) => {
                     names.add(|| format!("{id} (gone)"));
                     self.journal.forget(&id);
@@ -193,6 +202,8 @@ struct Kept {
     settled: BTreeSet<ObjectId>,
     /// Objects that cannot be read and have no form yet.
     formless: BTreeSet<ObjectId>,
+    /// Kinds of which it is known how far they were read.
+    read: BTreeSet<Kind>,
 }
 
 impl Kept {
@@ -221,6 +232,12 @@ impl Kept {
                 if !self.listed.contains(&Kind::of(id)) && !self.settled.contains(id) =>
             {
                 if self.formless.insert(id.clone()) {
+                    last.push(seen);
+                }
+            }
+            // Only the last one counts, and it comes first here.
+            Seen::Read(kind, _) => {
+                if self.read.insert(kind) {
                     last.push(seen);
                 }
             }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::Client;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -35,6 +36,8 @@ pub struct Publisher {
     inbox: Arc<Inbox>,
     start: Instant,
     wall: fn() -> SystemTime,
+    /// Whether this controller leads; `None` where it is the only one.
+    leading: Option<watch::Receiver<bool>>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -64,8 +67,18 @@ impl Publisher {
             inbox: inbox.clone(),
             start: Instant::now(),
             wall,
+            leading: None,
         };
         (publisher, Notes::new(inbox))
+    }
+
+    /// Writes what only one controller may write while this says so; statuses always.
+    #[must_use]
+    pub fn while_leading(mut self, leading: watch::Receiver<bool>) -> Self {
+        let leads = *leading.borrow();
+        self.desk.lead(leads, self.now());
+        self.leading = Some(leading);
+        self
     }
 
     /// Publishes until `end` is done. Calls under way are then left to themselves: whoever publishes
@@ -117,6 +130,10 @@ impl Publisher {
                     let now = self.now();
                     self.desk.heard(nodes, now);
                 }
+                leads = led(&mut self.leading) => {
+                    let now = self.now();
+                    self.desk.lead(leads, now);
+                }
                 () = sleep_until(wake) => {}
             }
         }
@@ -127,6 +144,18 @@ impl Publisher {
             elapsed: self.start.elapsed(),
             wall: (self.wall)(),
         }
+    }
+}
+
+/// Whether this controller leads, once that changes.
+async fn led(leading: &mut Option<watch::Receiver<bool>>) -> bool {
+    let Some(leading) = leading else {
+        return std::future::pending().await;
+    };
+    match leading.changed().await {
+        Ok(()) => *leading.borrow_and_update(),
+        // Nobody decides any more; what was decided last stays.
+        Err(_) => std::future::pending().await,
     }
 }
 

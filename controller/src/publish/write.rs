@@ -55,6 +55,11 @@ impl Target {
             Self::Bucket(_) => Kind::Slice,
         }
     }
+
+    /// Whether each of several controllers sees to it: each has the streams of some agents.
+    pub(super) fn is_for_all(&self) -> bool {
+        matches!(self, Self::Listing(_) | Self::Status(_))
+    }
 }
 
 /// A call to the API server.

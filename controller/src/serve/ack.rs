@@ -12,7 +12,6 @@ use super::draining::Draining;
 use super::drift;
 use super::session::End;
 use crate::board::{Acked, Board, REMEMBERED};
-use crate::store::Batch;
 
 /// No answer for so long is told: an agent that hangs says nothing itself. Longer than the agent
 /// needs to find that its own thread hangs, and to say where.
@@ -27,11 +26,11 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// A batch that was made just now.
-    pub(super) fn now(number: u64, batch: &Batch) -> Self {
+    /// A batch that was sent just now.
+    pub(super) fn now(number: u64, snapshot: bool) -> Self {
         Self {
             number,
-            snapshot: batch.snapshot,
+            snapshot,
             made: Instant::now(),
         }
     }

@@ -3,6 +3,7 @@
 //! Touches: the network. One task for each stream; a slow agent holds back only its own.
 
 mod ack;
+mod behind;
 mod draining;
 mod drift;
 mod listen;

@@ -3,22 +3,28 @@
 //! One batch is in flight; what changes meanwhile is part of the next one. Messages are made only
 //! as the agent takes them.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use bytes::Bytes;
-use portolan_plan::{EntryKey, PlanHash};
+use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, item, wire};
+use portolan_proto::{CHUNK_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
 use super::Plans;
 use super::ack::{self, Sent};
+use super::behind;
 use super::draining::Draining;
 use crate::board::Board;
-use crate::store::{Batch, Position};
+use crate::store::{Begin, Held, Outdated, Store, Walk};
+
+/// The version of the wire since which agents read patches of lists.
+const PATCHES_SINCE: u32 = 2;
+/// The version since which they read a batch in one message, and one that replaces buckets.
+const WHOLE_SINCE: u32 = 2;
 
 type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
 
@@ -123,42 +129,51 @@ async fn follow(
     answers: &mut Streaming<wire::AgentMessage>,
     queue: &Queue,
 ) -> Result<(), End> {
-    if hello.wire_version != WIRE_VERSION {
+    if hello.wire_version < OLDEST_WIRE_VERSION {
         let versions = format!(
-            "this controller speaks wire version {WIRE_VERSION}, the agent {}; bring both to \
-             releases that belong together",
+            "this controller speaks wire versions {OLDEST_WIRE_VERSION} to {WIRE_VERSION}, the agent {}; \
+             bring both to releases that belong together",
             hello.wire_version
         );
         return Err(End::Refused(Status::failed_precondition(versions)));
     }
+    let version = hello.wire_version.min(WIRE_VERSION);
     let store = &plans.store;
     let mut changes = store.changes();
-    let held = PlanHash::from_bytes(&hello.plan_hash);
-    let mut position: Option<Position> = None;
+    let mut held = said(hello)?;
     let mut number = 0;
     let mut said_unknown = false;
     let mut draining = Draining::default();
+    let mut told = BTreeMap::new();
     loop {
         // Changes after this line wake the loop again.
         changes.mark_unchanged();
         if number == 0 {
-            // An agent often comes back before this controller has read its first object.
-            position = held.and_then(|held| store.resume(&hello.node, held));
+            behind::catch_up(store, hello).await?;
         }
-        match store.batch(&hello.node, position.as_ref()) {
-            // The first batch goes out even when it is empty: it tells the agent that it is right.
-            Some((batch, next)) if number == 0 || !batch.is_empty() => {
-                number += 1;
-                let sent = Sent::now(number, &batch);
-                send(queue, number, batch).await?;
-                let done = ack::wait(answers, hello, &sent, &plans.board, &mut draining).await?;
-                position = done.then_some(next);
-                if position.is_none() {
-                    // A refused batch is followed by the whole plan at once.
-                    continue;
+        match store.begin(&hello.node, held.clone(), version >= PATCHES_SINCE) {
+            Some(mut walk) => {
+                let sent = Sent::now(number + 1, matches!(walk.begin(), Begin::Nothing));
+                let watermark = || behind::news(&mut told, &store.marks().borrow());
+                match send(queue, store, &mut walk, watermark, number, version).await? {
+                    Sending::Nothing => held = Held::Sent(walk.end()),
+                    Sending::Done => {
+                        number += 1;
+                        let done =
+                            ack::wait(answers, hello, &sent, &plans.board, &mut draining).await?;
+                        if !done {
+                            // A refused batch is followed by the whole plan at once.
+                            held = Held::Nothing;
+                            continue;
+                        }
+                        held = Held::Sent(walk.end());
+                    }
+                    Sending::Outdated => {
+                        held = Held::Nothing;
+                        continue;
+                    }
                 }
             }
-            Some((_, next)) => position = Some(next),
             None if said_unknown => {}
             None => {
                 said_unknown = true;
@@ -188,36 +203,88 @@ async fn follow(
     }
 }
 
-/// Sends a batch, which is gone when the agent has it: nothing is kept while it is being applied.
-async fn send(queue: &Queue, number: u64, batch: Batch) -> Result<(), End> {
-    let begin = wire::Begin {
-        batch: number,
-        snapshot: batch.snapshot,
+/// What an agent says that it holds.
+fn said(hello: &wire::Hello) -> Result<Held, End> {
+    let Some(hash) = PlanHash::from_bytes(&hello.plan_hash) else {
+        return Ok(Held::Nothing);
     };
+    let buckets = match hello.bucket_hashes.len() {
+        0 => None,
+        length => Some(
+            BucketHashes::from_bytes(&hello.bucket_hashes).ok_or_else(|| {
+                let wrong = format!("hello.bucket_hashes: {length} bytes are not {BUCKETS} hashes");
+                End::Refused(Status::invalid_argument(wrong))
+            })?,
+        ),
+    };
+    Ok(Held::Said(hash, buckets))
+}
+
+/// What became of sending a batch.
+enum Sending {
+    /// Nothing had to be sent.
+    Nothing,
+    /// All of it was taken.
+    Done,
+    /// The rest of it is not known any more; the agent forgets what it got.
+    Outdated,
+}
+
+/// Sends a batch with the number after `before`, piece by piece as the agent takes it. The first one is
+/// sent even when it is empty: it tells the agent that it is right.
+async fn send(
+    queue: &Queue,
+    store: &Store,
+    walk: &mut Walk,
+    watermark: impl FnOnce() -> Option<wire::Watermark>,
+    before: u64,
+    version: u32,
+) -> Result<Sending, End> {
+    let Ok(first) = store.more(walk, CHUNK_BYTES) else {
+        return Ok(Sending::Outdated);
+    };
+    if first.is_empty() && walk.is_done() && before > 0 {
+        return Ok(Sending::Nothing);
+    }
+    let batch = before + 1;
+    let begin = wire::Begin {
+        batch,
+        snapshot: matches!(walk.begin(), Begin::Nothing),
+        buckets: match walk.begin() {
+            Begin::Buckets(buckets) => buckets.iter().collect(),
+            Begin::Nothing | Begin::Position(_) => Vec::new(),
+        },
+        watermark: (version >= WHOLE_SINCE).then(watermark).flatten(),
+    };
+    let commit = |walk: &Walk| wire::Commit {
+        batch,
+        plan_hash: walk.end().hash().to_bytes().to_vec(),
+    };
+    if walk.is_done() && version >= WHOLE_SINCE {
+        let whole = wire::Batch {
+            begin: Some(begin),
+            items: Some(wire::Items { items: first }),
+            commit: Some(commit(walk)),
+        };
+        put(queue, Message::Batch(whole)).await?;
+        return Ok(Sending::Done);
+    }
     put(queue, Message::Begin(begin)).await?;
-    let mut chunk = Chunk::default();
-    for (key, bytes) in batch.upserts {
-        if let Some(full) = chunk.push(item::upsert(&key, bytes.clone()), size(&key, &bytes)) {
-            put(queue, Message::Items(full)).await?;
+    let mut items = first;
+    loop {
+        if !items.is_empty() {
+            put(queue, Message::Items(wire::Items { items })).await?;
+        }
+        if walk.is_done() {
+            break;
+        }
+        match store.more(walk, CHUNK_BYTES) {
+            Ok(more) => items = more,
+            Err(Outdated) => return Ok(Sending::Outdated),
         }
     }
-    for key in batch.removals {
-        if let Some(full) = chunk.push(item::remove(&key), size(&key, &Bytes::new())) {
-            put(queue, Message::Items(full)).await?;
-        }
-    }
-    if let Some(rest) = chunk.rest() {
-        put(queue, Message::Items(rest)).await?;
-    }
-    let plan_hash = batch.hash.to_bytes().to_vec();
-    put(
-        queue,
-        Message::Commit(wire::Commit {
-            batch: number,
-            plan_hash,
-        }),
-    )
-    .await
+    put(queue, Message::Commit(commit(walk))).await?;
+    Ok(Sending::Done)
 }
 
 async fn put(queue: &Queue, message: Message) -> Result<(), End> {
@@ -225,34 +292,4 @@ async fn put(queue: &Queue, message: Message) -> Result<(), End> {
         message: Some(message),
     };
     queue.send(Ok(message)).await.map_err(|_| End::Gone)
-}
-
-fn size(key: &EntryKey, bytes: &Bytes) -> usize {
-    key.to_string().len() + bytes.len()
-}
-
-/// Items gathered for one message.
-#[derive(Default)]
-struct Chunk {
-    items: Vec<wire::Item>,
-    bytes: usize,
-}
-
-impl Chunk {
-    /// Adds an item; gives a message back when it is full.
-    fn push(&mut self, item: wire::Item, bytes: usize) -> Option<wire::Items> {
-        self.items.push(item);
-        self.bytes += bytes;
-        if self.bytes < CHUNK_BYTES {
-            return None;
-        }
-        self.bytes = 0;
-        Some(wire::Items {
-            items: std::mem::take(&mut self.items),
-        })
-    }
-
-    fn rest(self) -> Option<wire::Items> {
-        (!self.items.is_empty()).then_some(wire::Items { items: self.items })
-    }
 }

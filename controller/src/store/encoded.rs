@@ -5,21 +5,56 @@ use std::sync::Arc;
 use bytes::Bytes;
 use portolan_plan::{Entry, EntryHash, EntryKey, Head, ListKey, NodeEntry, ServiceId};
 use portolan_planner::PlannedService;
-use portolan_proto::encode_entry;
+use portolan_proto::{encode_entry, item};
 
-/// An entry, its bytes, and their hash.
+/// Lists whose bytes are fewer are sent whole when they change.
+const PATCHED_FROM: usize = 1024;
+
+/// An entry, the item that carries it, and the hash of its bytes.
 #[derive(Debug, Clone)]
 pub(super) struct EncodedEntry {
     pub(super) entry: Entry,
-    pub(super) bytes: Bytes,
+    /// The same bytes for every stream.
+    pub(super) item: Bytes,
     pub(super) hash: EntryHash,
+    pub(super) bucket: u8,
+    /// What leads to it from the list that was there before.
+    pub(super) patch: Option<Arc<Patch>>,
+}
+
+/// A small change of a large list.
+#[derive(Debug)]
+pub(super) struct Patch {
+    /// The hash of the list that it is about.
+    pub(super) base: EntryHash,
+    pub(super) item: Bytes,
 }
 
 impl EncodedEntry {
     fn new(key: &EntryKey, entry: Entry) -> Self {
         let bytes = encode_entry(&entry);
         let hash = EntryHash::of(key, &bytes);
-        Self { entry, bytes, hash }
+        Self {
+            entry,
+            item: item::upsert(key, bytes),
+            hash,
+            bucket: key.bucket(),
+            patch: None,
+        }
+    }
+
+    /// Also made from what was there before, where that takes less than half the bytes.
+    fn patching(mut self, key: &EntryKey, previous: Option<&Self>) -> Self {
+        if let (Entry::List(list), Some(previous)) = (&self.entry, previous)
+            && let Entry::List(old) = &previous.entry
+            && self.item.len() >= PATCHED_FROM
+        {
+            let base = previous.hash;
+            let item = item::patch(key, base, old, list);
+            let pays = item.len() * 2 < self.item.len();
+            self.patch = pays.then(|| Arc::new(Patch { base, item }));
+        }
+        self
     }
 }
 
@@ -42,6 +77,8 @@ impl EncodedNode {
 #[derive(Debug)]
 pub(super) struct EncodedService {
     id: ServiceId,
+    /// What others call it that point at it.
+    pub(super) number: u32,
     planned: Arc<PlannedService>,
     heads: Vec<(Arc<Head>, EncodedEntry)>,
     /// In order. Nearly always one or two, and a map of one takes the room of eleven.
@@ -52,6 +89,7 @@ impl EncodedService {
     /// Encodes what differs from the previous plan of the same Service.
     pub(super) fn new(
         id: &ServiceId,
+        number: u32,
         planned: Arc<PlannedService>,
         previous: Option<&Self>,
     ) -> Self {
@@ -70,13 +108,17 @@ impl EncodedService {
             let known = previous.and_then(|previous| previous.list(key));
             let same = known
                 .filter(|known| matches!(&known.entry, Entry::List(old) if Arc::ptr_eq(old, list)));
-            let encode =
-                || EncodedEntry::new(&EntryKey::List(key.clone()), Entry::List(list.clone()));
+            let encode = || {
+                let entry_key = EntryKey::List(key.clone());
+                let encoded = EncodedEntry::new(&entry_key, Entry::List(list.clone()));
+                encoded.patching(&entry_key, known)
+            };
             (key.clone(), same.cloned().unwrap_or_else(encode))
         });
         let lists = lists.collect();
         Self {
             id: id.clone(),
+            number,
             planned,
             heads,
             lists,
@@ -108,7 +150,23 @@ impl EncodedService {
             .is_some_and(|head| head.boot_critical)
     }
 
-    /// The entries that this node uses.
+    /// The nodes that it names, for which it has something of their own; each once, in order.
+    pub(super) fn named(&self) -> Vec<&Arc<str>> {
+        let lists = self.planned.lists.keys().filter_map(|key| key.scope.node());
+        let heads = self.planned.head_of_node.keys();
+        let mut names: Vec<_> = self
+            .planned
+            .locals
+            .keys()
+            .chain(heads)
+            .chain(lists)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The entries that this node uses, in the order of their keys.
     pub(super) fn entries_for(&self, node: &NodeEntry) -> Vec<(EntryKey, EncodedEntry)> {
         let chosen = self.planned.head_for(node);
         let head = self

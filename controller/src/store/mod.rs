@@ -6,24 +6,42 @@
 
 mod encoded;
 mod history;
+mod sums;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
-use portolan_plan::{EntryKey, NodeEntry, NodePlan, PlanHash, ServiceId};
-use portolan_planner::Update;
+use portolan_plan::{BucketHashes, EntryKey, NodeEntry, NodePlan, PlanHash, ServiceId};
+use portolan_planner::{PlannedService, Update};
 use tokio::sync::watch;
 
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
 use history::History;
+use sums::Sums;
+pub use walk::{Begin, Held, Outdated, Walk};
+
+use crate::watch::{Kind, Mark};
+
+/// Asks for a consistent list of a kind.
+struct Relist(Box<dyn Fn(Kind) + Send + Sync>);
+
+impl fmt::Debug for Relist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Relist")
+    }
+}
 
 /// The plans of all nodes.
 #[derive(Debug)]
 pub struct Store {
     plans: RwLock<Plans>,
     version: watch::Sender<u64>,
+    marks: watch::Sender<BTreeMap<Kind, Mark>>,
+    relist: OnceLock<Relist>,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +49,10 @@ struct Plans {
     /// Grows with each change; 0 before a first one.
     version: u64,
     services: BTreeMap<ServiceId, Arc<EncodedService>>,
+    /// Those that nodes program first.
+    critical: BTreeSet<ServiceId>,
+    numbered: Numbered,
+    sums: Sums,
     nodes: BTreeMap<Arc<str>, Arc<EncodedNode>>,
     /// Addresses that have an endpoint, in whatever state.
     residents: BTreeSet<IpAddr>,
@@ -52,31 +74,13 @@ impl Position {
     }
 }
 
-/// What a node has to be sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// Whether it is the whole plan.
-    pub snapshot: bool,
-    /// Entries with new bytes; boot-critical Services first.
-    pub upserts: Vec<(EntryKey, Bytes)>,
-    /// Entries that are gone.
-    pub removals: Vec<EntryKey>,
-    /// The hash of the plan that it leads to.
-    pub hash: PlanHash,
-}
-
-impl Batch {
-    /// Whether there is nothing to send.
-    pub fn is_empty(&self) -> bool {
-        self.upserts.is_empty() && self.removals.is_empty()
-    }
-}
-
 impl Default for Store {
     fn default() -> Self {
         Self {
             plans: RwLock::default(),
             version: watch::Sender::new(0),
+            marks: watch::Sender::default(),
+            relist: OnceLock::new(),
         }
     }
 }
@@ -88,25 +92,10 @@ impl Store {
         plans.version += 1;
         let version = plans.version;
         for (id, planned) in update.services {
-            let old = match planned {
-                Some(planned) => {
-                    let previous = plans.services.get(&id).cloned();
-                    let encoded = EncodedService::new(&id, planned, previous.as_deref());
-                    plans.services.insert(id.clone(), Arc::new(encoded))
-                }
-                None => plans.services.remove(&id),
-            };
-            plans.history.push(version, id, old);
+            plans.replace(id, planned);
         }
         for (name, entry) in update.nodes {
-            match entry {
-                Some(entry) => {
-                    plans.nodes.insert(name, Arc::new(EncodedNode::new(entry)));
-                }
-                None => {
-                    plans.nodes.remove(&name);
-                }
-            }
+            plans.replace_node(name, entry);
         }
         for (address, resident) in update.residents {
             if resident {
@@ -127,32 +116,54 @@ impl Store {
         known.then(|| addresses.difference(&plans.residents).copied().collect())
     }
 
+    /// Notes how far each kind was read for what is published next.
+    pub fn note_marks(&self, marks: &BTreeMap<Kind, Mark>) {
+        self.marks.send_if_modified(|known| {
+            let differs = known != marks;
+            if differs {
+                known.clone_from(marks);
+            }
+            differs
+        });
+    }
+
+    /// How far each kind was read; nothing where plans are not made from an API server.
+    pub fn marks(&self) -> watch::Receiver<BTreeMap<Kind, Mark>> {
+        self.marks.subscribe()
+    }
+
+    /// Says whom to ask for a consistent list of a kind; only the first is heard.
+    pub fn relist_by(&self, ask: impl Fn(Kind) + Send + Sync + 'static) {
+        drop(self.relist.set(Relist(Box::new(ask))));
+    }
+
+    /// Asks for a consistent list of a kind.
+    pub fn ask_for_list(&self, kind: Kind) {
+        if let Some(relist) = self.relist.get() {
+            relist.0(kind);
+        }
+    }
+
     /// Tells of every change. The first value seen is 0 while nothing was published.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// What leads a node from a position to the present; from nothing without one. `None` while
-    /// there is no such node.
-    pub fn batch(&self, node: &str, since: Option<&Position>) -> Option<(Batch, Position)> {
+    /// Begins to lead a node from what it holds to the present; `patches` says whether it can read them.
+    /// `None` while there is no such node.
+    pub fn begin(&self, node: &str, held: Held, patches: bool) -> Option<Walk> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
-        let current = plans.nodes.get(node)?;
-        let batch = since
-            .and_then(|position| plans.delta(position, current))
-            .unwrap_or_else(|| plans.snapshot(current));
-        let position = Position {
-            version: plans.version,
-            node: current.clone(),
-            hash: batch.hash,
-        };
-        Some((batch, position))
+        let node = plans.nodes.get(node)?;
+        Some(Walk::new(&plans, node, held, patches))
     }
 
-    /// The present position of a node that says it holds the plan with this hash; `None` if it is
-    /// another plan.
-    pub fn resume(&self, node: &str, held: PlanHash) -> Option<Position> {
-        let (batch, position) = self.batch(node, None)?;
-        (batch.hash == held).then_some(position)
+    /// The next items of a batch, of about so many bytes. None are left once it is done.
+    ///
+    /// # Errors
+    /// [`Outdated`] when the rest of it is not known any more.
+    pub fn more(&self, walk: &mut Walk, bytes: usize) -> Result<Vec<Bytes>, Outdated> {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        walk.more(&plans, bytes)
     }
 
     /// The node's whole plan as a value; `None` while there is no such node.
@@ -167,108 +178,76 @@ impl Store {
 }
 
 impl Plans {
+    fn replace(&mut self, id: ServiceId, planned: Option<Arc<PlannedService>>) {
+        let old = self.services.get(&id).cloned();
+        let number = match &old {
+            Some(old) => old.number,
+            None => self.numbered.free(),
+        };
+        let encode = |planned| EncodedService::new(&id, number, planned, old.as_deref());
+        let new = planned.map(|planned| Arc::new(encode(planned)));
+        self.sums.replace(number, old.as_deref(), new.as_deref());
+        self.numbered.put(number, new.clone());
+        if new.as_ref().is_some_and(|new| new.is_boot_critical()) {
+            self.critical.insert(id.clone());
+        } else {
+            self.critical.remove(&id);
+        }
+        match new {
+            Some(new) => drop(self.services.insert(id.clone(), new)),
+            None => drop(self.services.remove(&id)),
+        }
+        self.history.push(self.version, id, old);
+    }
+
+    fn replace_node(&mut self, name: Arc<str>, entry: Option<Arc<NodeEntry>>) {
+        if let Some(old) = self.nodes.remove(&name) {
+            self.sums.remove_node(&old.value);
+        }
+        if let Some(entry) = entry {
+            self.sums.add_node(&entry, self.services.values());
+            self.nodes.insert(name, Arc::new(EncodedNode::new(entry)));
+        }
+    }
+
+    /// The hashes of a node's plan.
+    fn hashes(&self, node: &EncodedNode) -> BucketHashes {
+        self.sums.of(node, |number| self.numbered.get(number))
+    }
+
     fn entries(&self, node: &EncodedNode) -> impl Iterator<Item = (EntryKey, EncodedEntry)> {
         let own = (EntryKey::Node, node.encoded.clone());
         let services = self.services.values();
         std::iter::once(own).chain(services.flat_map(|service| service.entries_for(&node.value)))
     }
-
-    fn snapshot(&self, node: &EncodedNode) -> Batch {
-        let mut difference = Difference::default();
-        difference.new.extend(self.entries(node));
-        difference.finish(self, true, PlanHash::default())
-    }
-
-    /// `None` when the history does not reach back that far.
-    fn delta(&self, since: &Position, node: &EncodedNode) -> Option<Batch> {
-        let mut difference = Difference::default();
-        difference
-            .old
-            .insert(EntryKey::Node, since.node.encoded.clone());
-        difference.new.insert(EntryKey::Node, node.encoded.clone());
-        let replaced = self.history.since(since.version)?;
-        let (before, now) = (&since.node.value, &node.value);
-        if (&before.name, &before.zone) == (&now.name, &now.zone) {
-            for (id, old) in replaced {
-                difference.service(old, self.services.get(id), before, now);
-            }
-        } else {
-            // In another zone a node may use other lists of every Service.
-            let gone = replaced
-                .keys()
-                .filter(|id| !self.services.contains_key(**id))
-                .copied();
-            for id in self.services.keys().chain(gone) {
-                let present = self.services.get(id);
-                let old = replaced.get(id).copied().unwrap_or(present);
-                difference.service(old, present, before, now);
-            }
-        }
-        Some(difference.finish(self, false, since.hash))
-    }
 }
 
-/// Entries of a node before and after.
+/// Services by numbers, which take little room where thousands of nodes point at them.
 #[derive(Debug, Default)]
-struct Difference {
-    old: BTreeMap<EntryKey, EncodedEntry>,
-    new: BTreeMap<EntryKey, EncodedEntry>,
+struct Numbered {
+    services: Vec<Option<Arc<EncodedService>>>,
+    free: Vec<u32>,
 }
 
-impl Difference {
-    fn service(
-        &mut self,
-        old: Option<&Arc<EncodedService>>,
-        new: Option<&Arc<EncodedService>>,
-        before: &NodeEntry,
-        now: &NodeEntry,
-    ) {
-        self.old.extend(
-            old.into_iter()
-                .flat_map(|service| service.entries_for(before)),
-        );
-        self.new
-            .extend(new.into_iter().flat_map(|service| service.entries_for(now)));
+impl Numbered {
+    /// A number that nobody has.
+    fn free(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.services.push(None);
+            u32::try_from(self.services.len() - 1).unwrap_or(u32::MAX)
+        })
     }
 
-    fn finish(self, plans: &Plans, snapshot: bool, mut hash: PlanHash) -> Batch {
-        let mut upserts = Vec::new();
-        for (key, entry) in &self.new {
-            if let Some(old) = self.old.get(key) {
-                if old.hash == entry.hash {
-                    continue;
-                }
-                hash = hash.without(old.hash);
-            }
-            hash = hash.with(entry.hash);
-            upserts.push((key.clone(), entry.bytes.clone()));
+    fn put(&mut self, number: u32, service: Option<Arc<EncodedService>>) {
+        if service.is_none() {
+            self.free.push(number);
         }
-        let mut removals = Vec::new();
-        for (key, entry) in self.old {
-            if !self.new.contains_key(&key) {
-                hash = hash.without(entry.hash);
-                removals.push(key);
-            }
-        }
-        // The sort is stable: within each group the order of keys stays.
-        upserts.sort_by_key(|(key, _)| !plans.comes_first(key));
-        Batch {
-            snapshot,
-            upserts,
-            removals,
-            hash,
+        if let Some(place) = self.services.get_mut(number as usize) {
+            *place = service;
         }
     }
-}
 
-impl Plans {
-    fn comes_first(&self, key: &EntryKey) -> bool {
-        match key.service() {
-            Some(id) => self
-                .services
-                .get(id)
-                .is_some_and(|service| service.is_boot_critical()),
-            None => true,
-        }
+    fn get(&self, number: u32) -> Option<&Arc<EncodedService>> {
+        self.services.get(number as usize)?.as_ref()
     }
 }

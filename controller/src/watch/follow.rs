@@ -4,6 +4,7 @@
 //! model does not go back in time. One client can afford a fresh list after every failure; that
 //! also survives a store that was restored to an older state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -11,10 +12,11 @@ use futures::stream::BoxStream;
 use kube::Client;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::{ObjectList, Request};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
+use super::mark::{Identity, Ledger};
 use super::object::{Read, Text, identity, read};
 use super::problem::Problem;
 use super::{Kind, Seen};
@@ -42,6 +44,8 @@ enum End {
     Resume(String),
     /// All has to be listed again.
     Relist(Problem),
+    /// Somebody asked for all to be listed again.
+    Asked,
     /// The server does not stream existing objects; they are to be read in pages.
     NoStreams,
     /// The server does not know the kind, which may be.
@@ -57,7 +61,7 @@ impl From<Problem> for End {
 }
 
 /// Follows a kind until nobody listens any more.
-pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>) {
+pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>, asked: Arc<Notify>) {
     let follower = Follower {
         client,
         kind,
@@ -67,6 +71,8 @@ pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>) {
         known: false,
         troubled: None,
         pause: FIRST_PAUSE,
+        ledger: Ledger::default(),
+        asked,
     };
     follower.run().await;
 }
@@ -86,6 +92,10 @@ struct Follower {
     troubled: Option<String>,
     /// The next pause after a failure.
     pause: Duration,
+    /// How far this kind was read.
+    ledger: Ledger,
+    /// Rung when all has to be listed again.
+    asked: Arc<Notify>,
 }
 
 impl Follower {
@@ -106,6 +116,7 @@ impl Follower {
                         sleep(FIRST_PAUSE).await;
                     }
                 }
+                End::Asked => debug!(kind = self.kind.name(), "listing again, as asked"),
                 End::Unknown => sleep(UNKNOWN_PAUSE).await,
                 End::NoStreams => {
                     self.streams = false;
@@ -165,9 +176,9 @@ impl Follower {
                         .annotations
                         .contains_key("k8s.io/initial-events-end")
                     {
-                        self.tell(all.seen(self.kind)).await?;
-                        self.recovered();
-                        return Ok((events, mark.metadata.resource_version));
+                        let version = mark.metadata.resource_version;
+                        self.tell_all(all, &version).await?;
+                        return Ok((events, version));
                     }
                 }
                 // It should not come before the end of the list, and servers were seen to send it.
@@ -216,8 +227,7 @@ impl Follower {
                     .resource_version
                     .filter(|text| !text.is_empty());
                 let version = version.ok_or(Problem::NoVersion)?;
-                self.tell(all.seen(self.kind)).await?;
-                self.recovered();
+                self.tell_all(all, &version).await?;
                 self.streams = true;
                 return Ok(version);
             }
@@ -254,7 +264,11 @@ impl Follower {
     ) -> Result<std::convert::Infallible, End> {
         let mut progress = false;
         loop {
-            let event = match timeout(SILENCE, events.next()).await {
+            let event = tokio::select! {
+                event = timeout(SILENCE, events.next()) => event,
+                () = self.asked.notified() => return Err(End::Asked),
+            };
+            let event = match event {
                 Ok(Some(Ok(event))) => event,
                 Ok(None) => return Err(End::Resume(version)),
                 Ok(Some(Err(error))) if progress => {
@@ -279,27 +293,45 @@ impl Follower {
                 WatchEvent::Deleted(text) => (text, true),
                 WatchEvent::Bookmark(mark) => {
                     version = mark.metadata.resource_version;
+                    self.ledger.passed(&version);
+                    self.tell_mark().await?;
                     continue;
                 }
                 WatchEvent::Error(_) => continue,
             };
-            let Some((id, at)) = identity(self.kind, &text) else {
+            let Some(object) = identity(self.kind, &text) else {
                 warn!(
                     kind = self.kind.name(),
                     "an object without a name came; it is passed over"
                 );
                 continue;
             };
-            version = at;
+            version.clone_from(&object.version);
             let seen = if gone {
-                Some(Seen::Gone(id))
+                self.ledger.gone(&object);
+                Some(Seen::Gone(object.id))
             } else {
+                self.ledger.present(&object);
                 read(self.kind, &text).map(Seen::from)
             };
             if let Some(seen) = seen {
                 self.tell(seen).await?;
+                self.tell_mark().await?;
             }
         }
+    }
+
+    /// Everything, as of this version.
+    async fn tell_all(&mut self, all: All, version: &str) -> Result<(), End> {
+        let (seen, identities) = all.seen(self.kind);
+        self.ledger.all(identities.into_iter(), version);
+        self.tell(seen).await?;
+        self.recovered();
+        self.tell_mark().await
+    }
+
+    async fn tell_mark(&self) -> Result<(), End> {
+        self.tell(Seen::Read(self.kind, self.ledger.mark())).await
     }
 
     async fn tell(&self, seen: Seen) -> Result<(), End> {
@@ -313,7 +345,7 @@ impl Follower {
 
     /// Of a kind that the server does not know there is nothing.
     async fn nothing(&mut self) -> End {
-        match self.tell(All::default().seen(self.kind)).await {
+        match self.tell_all(All::default(), "").await {
             Ok(()) => End::Unknown,
             Err(end) => end,
         }
@@ -358,10 +390,12 @@ fn failed(status: Box<kube::core::Status>) -> End {
 struct All {
     objects: Vec<Found>,
     unreadable: Vec<(ObjectId, String)>,
+    identities: Vec<Identity>,
 }
 
 impl All {
     fn take(&mut self, kind: Kind, text: &Text) {
+        self.identities.extend(identity(kind, text));
         match read(kind, text) {
             Some(Ok(found)) => self.objects.push(found),
             Some(Err((id, problem))) => self.unreadable.push((id, problem)),
@@ -373,18 +407,20 @@ impl All {
     }
 
     fn remove(&mut self, kind: Kind, text: &Text) {
-        if let Some((gone, _)) = identity(kind, text) {
+        if let Some(Identity { id: gone, .. }) = identity(kind, text) {
             self.objects.retain(|found| found.id() != gone);
             self.unreadable.retain(|(id, _)| *id != gone);
+            self.identities.retain(|object| object.id != gone);
         }
     }
 
-    fn seen(self, kind: Kind) -> Seen {
-        Seen::All {
+    fn seen(self, kind: Kind) -> (Seen, Vec<Identity>) {
+        let seen = Seen::All {
             kind,
             objects: self.objects,
             unreadable: self.unreadable,
-        }
+        };
+        (seen, self.identities)
     }
 }
 

@@ -6,13 +6,18 @@
 
 mod follow;
 mod kind;
+mod mark;
 mod object;
 mod problem;
 
 pub use kind::Kind;
+pub use mark::Mark;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kube::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::object::{Found, ObjectId};
@@ -39,15 +44,40 @@ pub enum Seen {
     Unreadable(ObjectId, String),
     /// An object is gone.
     Gone(ObjectId),
+    /// How far the kind was read with all that came before.
+    Read(Kind, Mark),
+}
+
+/// Asks watches to list again.
+#[derive(Debug, Clone, Default)]
+pub struct Relist(BTreeMap<Kind, Arc<Notify>>);
+
+impl Relist {
+    fn of_all() -> Self {
+        Self(Kind::ALL.map(|kind| (kind, Arc::default())).into())
+    }
+
+    /// Lists all of a kind by a consistent read, as soon as may be.
+    pub fn ask(&self, kind: Kind) {
+        if let Some(asked) = self.0.get(&kind) {
+            asked.notify_one();
+        }
+    }
 }
 
 /// Watches that run; they end when this is dropped.
 #[derive(Debug)]
 pub struct Watches {
     tasks: JoinSet<()>,
+    relist: Relist,
 }
 
 impl Watches {
+    /// Asks them to list again.
+    pub fn relist(&self) -> Relist {
+        self.relist.clone()
+    }
+
     /// Waits until one of them has ended, which none does by itself while somebody listens.
     pub async fn ended(&mut self) {
         drop(self.tasks.join_next().await);
@@ -58,8 +88,14 @@ impl Watches {
 pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Seen>) {
     let (seen, receiver) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    for kind in Kind::ALL {
-        tasks.spawn(follow::run(client.clone(), kind, seen.clone()));
+    let relist = Relist::of_all();
+    for (kind, asked) in &relist.0 {
+        tasks.spawn(follow::run(
+            client.clone(),
+            *kind,
+            seen.clone(),
+            asked.clone(),
+        ));
     }
-    (Watches { tasks }, receiver)
+    (Watches { tasks, relist }, receiver)
 }

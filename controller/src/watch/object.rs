@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Kind;
+use super::mark::Identity;
 use crate::from_kube::{self, FieldError};
 use crate::object::{Found, ObjectId};
 
@@ -32,21 +33,28 @@ struct Metadata {
     #[serde(default)]
     name: String,
     #[serde(default)]
+    uid: String,
+    #[serde(default)]
     resource_version: String,
 }
 
 /// An object, or its name and what is wrong with it.
 pub(super) type Read = Result<Found, (ObjectId, String)>;
 
-/// Name and version of an object. They can be read of everything that a server stores.
-pub(super) fn identity(kind: Kind, text: &Text) -> Option<(ObjectId, String)> {
+/// Name, UID and version of an object. They can be read of everything that a server stores.
+pub(super) fn identity(kind: Kind, text: &Text) -> Option<Identity> {
     let named: Named = serde_json::from_str(text.0.get()).ok()?;
     let Metadata {
         namespace,
         name,
+        uid,
         resource_version,
     } = named.metadata;
-    (!name.is_empty()).then(|| (kind.id(&namespace, &name), resource_version))
+    (!name.is_empty()).then(|| Identity {
+        id: kind.id(&namespace, &name),
+        uid,
+        version: resource_version,
+    })
 }
 
 /// Reads an object; `None` when not even its name can be read.
@@ -60,7 +68,7 @@ pub(super) fn read(kind: Kind, text: &Text) -> Option<Read> {
     };
     match found {
         Ok(found) => Some(Ok(found)),
-        Err(problem) => identity(kind, text).map(|(id, _)| Err((id, problem))),
+        Err(problem) => identity(kind, text).map(|object| Err((object.id, problem))),
     }
 }
 
@@ -93,7 +101,7 @@ mod tests {
         };
         assert_eq!(id.to_string(), "Service shop/cart");
         assert!(problem.starts_with("spec.ports[0].port: "), "{problem}");
-        let version = identity(Kind::Service, &broken).map(|(_, version)| version);
+        let version = identity(Kind::Service, &broken).map(|object| object.version);
         assert_eq!(version.as_deref(), Some("7"));
     }
 

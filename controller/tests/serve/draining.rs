@@ -23,6 +23,7 @@ impl Agent {
             match self.message().await.unwrap() {
                 Message::Gone(gone) => return gone.addresses,
                 Message::Commit(commit) => self.ack(commit.batch, false).await,
+                Message::Batch(batch) => self.ack(batch.commit.unwrap().batch, false).await,
                 Message::Begin(_) | Message::Items(_) => {}
             }
         }

@@ -35,7 +35,7 @@ impl Controller {
 
     /// Whether agents are told anything.
     fn has_published(&self) -> bool {
-        self.store.batch("node-a", None).is_some()
+        self.store.plan("node-a").is_some()
     }
 
     fn services(&self) -> Vec<String> {

@@ -13,7 +13,7 @@ mod server;
 use std::time::Duration;
 
 use portolan_controller::object::Found;
-use portolan_controller::watch::{self, Kind, Seen, Watches};
+use portolan_controller::watch::{self, Kind, Mark, Seen, Watches};
 use serde_json::{Value, json};
 use server::{Reply, Server, end_of_list, event, node};
 use tokio::sync::mpsc::Receiver;
@@ -23,16 +23,23 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// What the watch of Nodes sees.
 struct Nodes {
-    _watches: Watches,
+    watches: Watches,
     seen: Receiver<Seen>,
 }
 
 impl Nodes {
     fn of(server: &Server) -> Self {
         let (watches, seen) = watch::start(&server.client());
-        Self {
-            _watches: watches,
-            seen,
+        Self { watches, seen }
+    }
+
+    /// How far Nodes were read.
+    async fn mark(&mut self) -> Mark {
+        loop {
+            let seen = tokio::time::timeout(LONG, self.seen.recv()).await;
+            if let Some(Seen::Read(Kind::Node, mark)) = seen.expect("nothing came") {
+                return mark;
+            }
         }
     }
 
@@ -59,6 +66,16 @@ impl Nodes {
                 _ => continue,
             };
             return words;
+        }
+    }
+}
+
+/// What is seen next of objects.
+async fn objects(seen: &mut Receiver<Seen>) -> Option<Seen> {
+    loop {
+        match seen.recv().await? {
+            Seen::Read(..) => {}
+            seen => return Some(seen),
         }
     }
 }
@@ -96,6 +113,33 @@ async fn a_streamed_list_goes_on_with_the_changes() {
     assert_eq!(asked.len(), 1, "{asked:?}");
     // Without a version the answer is a consistent read, not what a cache held once.
     assert!(asked[0].ends_with("&resourceVersion="), "{}", asked[0]);
+}
+
+/// A controller that an agent knows more than lists again; who was asked meanwhile goes on from there.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_asked_for_is_read_anew_and_tells_how_far_it_goes() {
+    let server = Server::default().answers(
+        "nodes",
+        [
+            Reply::Stays(streamed(&[node("a", "3", "z1")], "7")),
+            Reply::Stays(streamed(&[node("a", "12", "z2")], "15")),
+        ],
+    );
+    let mut nodes = Nodes::of(&server);
+    assert_eq!(nodes.next().await, "all: a/z1");
+    let first = nodes.mark().await;
+    nodes.watches.relist().ask(Kind::Node);
+    assert_eq!(nodes.next().await, "all: a/z2");
+    let second = nodes.mark().await;
+    assert_eq!((first.newest, first.lists), (7, 1));
+    assert_eq!((second.newest, second.lists), (15, 2));
+    assert_ne!(first.sum, second.sum);
+    let asked = server.asked("nodes");
+    assert!(
+        asked[1].ends_with("&resourceVersion="),
+        "a consistent read: {}",
+        asked[1]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +326,7 @@ async fn headless_services_and_their_slices_are_not_asked_for() {
     let server = Server::default();
     let (_watches, mut seen) = watch::start(&server.client());
     for _ in Kind::ALL {
-        assert!(matches!(seen.recv().await, Some(Seen::All { .. })));
+        assert!(matches!(objects(&mut seen).await, Some(Seen::All { .. })));
     }
     // S-4, S-3: the selectors, as a URL spells them.
     let services = server.asked("services").concat();
@@ -302,7 +346,7 @@ async fn a_server_without_service_cidrs_has_none() {
     let (_watches, mut seen) = watch::start(&server.client());
     let mut kinds = Vec::new();
     for _ in Kind::ALL {
-        if let Some(Seen::All { kind, objects, .. }) = seen.recv().await {
+        if let Some(Seen::All { kind, objects, .. }) = objects(&mut seen).await {
             assert!(objects.is_empty());
             kinds.push(kind);
         }

@@ -4,6 +4,7 @@
 //! Touches: the network.
 
 mod address;
+mod heard;
 mod session;
 
 use std::collections::BTreeSet;
@@ -18,8 +19,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
+use self::heard::Heard;
 pub use address::{Address, AddressError};
-pub use session::{Session, SessionError, Step};
+pub use session::{Held, Session, SessionError, Step};
 
 use crate::health::Health;
 use crate::metrics::Changes;
@@ -57,9 +59,13 @@ impl Receiver {
     /// Runs for as long as plans are programmed: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
         let mut attempt = 0u32;
+        let mut heard = Heard::default();
         loop {
             let before = self.applied.borrow().generation;
-            let end = self.follow().await;
+            let end = self.follow(&mut heard).await;
+            if let Err(StreamError::Refused(status)) = &end {
+                heard.refused(status);
+            }
             // Nobody is there to program what would be received: the program has to end.
             if matches!(end, Err(StreamError::Ending)) {
                 return;
@@ -80,7 +86,7 @@ impl Receiver {
         }
     }
 
-    async fn follow(&mut self) -> Result<(), StreamError> {
+    async fn follow(&mut self, heard: &mut Heard) -> Result<(), StreamError> {
         let channel = self
             .controller
             .connect()
@@ -90,7 +96,8 @@ impl Receiver {
             PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(ANSWERS);
         let mut session = Session::new(self.node.clone());
-        send(&answers, session.hello(self.slot.hash())).await?;
+        let held = self.slot.held(&heard.watermark);
+        send(&answers, session.hello(heard.wire_version, held.as_ref())).await?;
         let mut incoming = client
             .watch(ReceiverStream::new(outgoing))
             .await?
@@ -114,17 +121,19 @@ impl Receiver {
             let Some(message) = message else {
                 return Ok(());
             };
-            match session.take(message)? {
+            match session.take(message, |key| self.slot.list(key))? {
                 Step::More => {}
                 Step::Gone(addresses) => self.slot.set_gone(addresses),
                 Step::Commit {
                     batch,
                     staged,
                     expected,
+                    watermark,
                 } => {
                     let changes = Changes::of(&staged);
                     let ack = match self.slot.commit(staged, expected) {
                         Ok(generation) => {
+                            heard.note(watermark);
                             self.health.queued(generation, changes);
                             let applied = self.applied(generation).await?;
                             session.ack(batch, expected, &applied)

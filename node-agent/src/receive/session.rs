@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_plan::{PlanHash, StagedChanges};
+use bytes::Bytes;
+use portolan_plan::{BucketHashes, EntryKey, PlanHash, StagedChanges};
+use portolan_proto::item::HeldList;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{DecodeError, WIRE_VERSION, draining, item, wire};
+use portolan_proto::{DecodeError, draining, item, wire};
 use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
@@ -36,10 +38,22 @@ pub struct Session {
 struct OpenBatch {
     batch: u64,
     staged: StagedChanges,
+    watermark: wire::Watermark,
+}
+
+/// The plan that an agent holds when it connects.
+#[derive(Debug)]
+pub struct Held {
+    /// The hash of what was received.
+    pub hash: PlanHash,
+    /// The same, bucket by bucket.
+    pub buckets: BucketHashes,
+    /// What controllers told of the objects that it was made from.
+    pub watermark: wire::Watermark,
 }
 
 /// What a message asks for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Step {
     /// Nothing yet.
     More,
@@ -51,6 +65,8 @@ pub enum Step {
         staged: StagedChanges,
         /// The hash of the plan it leads to.
         expected: PlanHash,
+        /// What is new of the objects that it was made from.
+        watermark: wire::Watermark,
     },
     /// Of what drains here, these addresses have no endpoint any more.
     Gone(BTreeSet<IpAddr>),
@@ -82,6 +98,9 @@ pub enum SessionError {
     /// Addresses that cannot be read.
     #[error("the controller sent {0}; a newer controller?")]
     Gone(#[from] DecodeError),
+    /// Bytes in a batch that are no item.
+    #[error("the controller sent an item that cannot be read: {0}; a newer controller?")]
+    Item(#[source] DecodeError),
     /// More changes than a plan can have entries.
     #[error("batch {batch} has more than {MOST_CHANGES} changes")]
     TooLarge {
@@ -103,58 +122,46 @@ impl Session {
         }
     }
 
-    /// The first message, with the plan that is held already.
-    pub fn hello(&self, held: Option<PlanHash>) -> wire::AgentMessage {
+    /// The first message, with the plan that is held already and what was told of the objects that it
+    /// was made from.
+    pub fn hello(&self, wire_version: u32, held: Option<&Held>) -> wire::AgentMessage {
         answer(Answer::Hello(wire::Hello {
             node: self.node.to_string(),
-            wire_version: WIRE_VERSION,
+            wire_version,
             agent_version: env!("CARGO_PKG_VERSION").into(),
-            plan_hash: held
-                .map(|hash| hash.to_bytes().to_vec())
-                .unwrap_or_default(),
+            plan_hash: held.map_or_else(Vec::new, |held| held.hash.to_bytes().into()),
+            bucket_hashes: held.map_or_else(Vec::new, |held| held.buckets.to_bytes()),
+            watermark: held.map(|held| held.watermark.clone()),
         }))
     }
 
-    /// Takes one message.
+    /// Takes one message. `held` tells of the lists that the plan in force has.
     ///
     /// # Errors
     /// [`SessionError`] when it does not belong here; the stream is to be given up.
-    pub fn take(&mut self, message: wire::PlanMessage) -> Result<Step, SessionError> {
+    pub fn take(
+        &mut self,
+        message: wire::PlanMessage,
+        held: impl Fn(&EntryKey) -> Option<HeldList>,
+    ) -> Result<Step, SessionError> {
         match message.message.ok_or(SessionError::Unknown)? {
-            Message::Begin(wire::Begin { batch, snapshot }) => {
-                // A batch that was begun and not committed never happened.
-                let staged = if snapshot {
-                    StagedChanges::snapshot()
-                } else {
-                    StagedChanges::delta()
-                };
-                self.open = Some(OpenBatch { batch, staged });
-                self.undecodable.clear();
+            Message::Begin(begin) => {
+                self.begin(begin);
                 Ok(Step::More)
             }
             Message::Items(wire::Items { items }) => {
-                self.stage(items)?;
+                self.stage(items, held)?;
                 Ok(Step::More)
             }
-            Message::Commit(wire::Commit { batch, plan_hash }) => {
-                let open = self
-                    .open
-                    .take()
-                    .ok_or(SessionError::NoBatch { what: "a commit" })?;
-                if open.batch != batch {
-                    return Err(SessionError::WrongBatch {
-                        committed: batch,
-                        open: open.batch,
-                    });
-                }
-                let expected = PlanHash::from_bytes(&plan_hash).ok_or(SessionError::Hash {
-                    length: plan_hash.len(),
-                })?;
-                Ok(Step::Commit {
-                    batch,
-                    staged: open.staged,
-                    expected,
-                })
+            Message::Commit(commit) => self.commit(&commit),
+            Message::Batch(wire::Batch {
+                begin,
+                items,
+                commit,
+            }) => {
+                self.begin(begin.ok_or(SessionError::Unknown)?);
+                self.stage(items.unwrap_or_default().items, held)?;
+                self.commit(&commit.ok_or(SessionError::Unknown)?)
             }
             Message::Gone(wire::Gone { addresses }) => {
                 Ok(Step::Gone(draining::read(&addresses, "gone.addresses")?))
@@ -181,12 +188,59 @@ impl Session {
         }))
     }
 
-    fn stage(&mut self, items: Vec<wire::Item>) -> Result<(), SessionError> {
+    /// A batch that was begun before and not committed never happened.
+    fn begin(&mut self, begin: wire::Begin) {
+        let staged = if begin.snapshot {
+            StagedChanges::snapshot()
+        } else if begin.buckets.is_empty() {
+            StagedChanges::delta()
+        } else {
+            StagedChanges::of_buckets(begin.buckets.into_iter().collect())
+        };
+        self.open = Some(OpenBatch {
+            batch: begin.batch,
+            staged,
+            watermark: begin.watermark.unwrap_or_default(),
+        });
+        self.undecodable.clear();
+    }
+
+    fn commit(&mut self, commit: &wire::Commit) -> Result<Step, SessionError> {
+        let open = self
+            .open
+            .take()
+            .ok_or(SessionError::NoBatch { what: "a commit" })?;
+        if open.batch != commit.batch {
+            return Err(SessionError::WrongBatch {
+                committed: commit.batch,
+                open: open.batch,
+            });
+        }
+        let expected = PlanHash::from_bytes(&commit.plan_hash).ok_or(SessionError::Hash {
+            length: commit.plan_hash.len(),
+        })?;
+        Ok(Step::Commit {
+            batch: open.batch,
+            staged: open.staged,
+            expected,
+            watermark: open.watermark,
+        })
+    }
+
+    fn stage(
+        &mut self,
+        items: Vec<Bytes>,
+        held: impl Fn(&EntryKey) -> Option<HeldList>,
+    ) -> Result<(), SessionError> {
         let open = self
             .open
             .as_mut()
             .ok_or(SessionError::NoBatch { what: "items" })?;
-        for (change, problem) in items.into_iter().filter_map(item::read) {
+        for item in items {
+            let Some((change, problem)) = item::read(item, &held).map_err(SessionError::Item)?
+            else {
+                continue;
+            };
             if let Some(problem) = problem {
                 warn!(entry = %change.key(), %problem, "kept what was there before");
                 if self.undecodable.len() < UNDECODABLE_TOLD {

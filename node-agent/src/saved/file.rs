@@ -115,8 +115,8 @@ pub(super) fn read(file: &Bytes) -> Result<(Origin, StagedChanges, PlanHash), Fi
             .map_err(|_| FileError::Unreadable { what: "entries" })?;
         for item in items.items {
             // One whose value cannot be read would leave a gap in the plan.
-            match item::read(item) {
-                Some((change, None)) => staged.push(change),
+            match item::read(item, |_| None) {
+                Ok(Some((change, None))) => staged.push(change),
                 _ => return Err(FileError::Unreadable { what: "entries" }),
             }
         }

@@ -29,6 +29,28 @@ impl BackendList {
         }
     }
 
+    /// The list without the backends of one and with those of the other.
+    #[must_use]
+    pub fn patched(&self, remove: &Self, add: &Self) -> Self {
+        let stays = |backend: &&Backend| remove.backends.binary_search(backend).is_err();
+        let stay = self.backends.iter().filter(stays).copied();
+        Self::new(stay.chain(add.backends.iter().copied()).collect())
+    }
+
+    /// What leads from this list to another: the backends that go, and those that come. One whose
+    /// weight changes does both.
+    pub fn patch_to(&self, other: &Self) -> (Self, Self) {
+        let without = |these: &Self, those: &Self| Self {
+            backends: these
+                .backends
+                .iter()
+                .filter(|backend| those.backends.binary_search(backend).is_err())
+                .copied()
+                .collect(),
+        };
+        (without(self, other), without(other, self))
+    }
+
     /// The backends in order.
     pub fn as_slice(&self) -> &[Backend] {
         &self.backends

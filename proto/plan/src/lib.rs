@@ -8,6 +8,7 @@
 #![deny(missing_docs)]
 
 mod backend;
+mod bucket;
 mod document;
 mod entry;
 mod head;
@@ -20,6 +21,7 @@ pub mod strategies;
 mod terms;
 
 pub use backend::{Backend, BackendList};
+pub use bucket::{BUCKETS, BucketHashes, Buckets};
 pub use document::{
     DocumentError, EndpointDocument, FamilyCounts, FrontendDocument, HealthCheckDocument,
     ListDocument, LocalEndpointDocument, PlanDocument, PortDocument, ServiceDocument,

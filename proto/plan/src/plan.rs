@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::key::ListKey;
 use crate::{
-    BackendList, Entry, EntryHash, EntryKey, Family, Head, HeadPort, ListUse, Local, NodeEntry,
-    PlanHash, ServiceId,
+    BackendList, BucketHashes, Buckets, Entry, EntryHash, EntryKey, Family, Head, HeadPort,
+    ListUse, Local, NodeEntry, PlanHash, ServiceId,
 };
 
 /// One change to a plan.
@@ -87,14 +87,23 @@ impl NodePlan {
         self.usable
     }
 
-    /// For each of the 256 buckets, the hash of the entries in it.
-    pub fn bucket_hashes(&self) -> Vec<PlanHash> {
-        let mut buckets = vec![PlanHash::default(); 256];
+    /// For each bucket, the hash of the entries in it.
+    pub fn bucket_hashes(&self) -> BucketHashes {
+        let mut buckets = BucketHashes::default();
         for (key, held) in &self.entries {
-            let bucket = &mut buckets[usize::from(key.bucket())];
-            *bucket = bucket.with(held.received);
+            buckets.add(key.bucket(), held.received);
         }
         buckets
+    }
+
+    /// What was received last under a key, and the value in use if that could be read.
+    pub fn held(&self, key: &EntryKey) -> Option<(EntryHash, Option<&Entry>)> {
+        let held = self.entries.get(key)?;
+        let good = held
+            .good
+            .as_ref()
+            .filter(|(hash, _)| *hash == held.received);
+        Some((held.received, good.map(|(_, entry)| entry)))
     }
 
     /// All keys with the hash of their bytes.
@@ -192,13 +201,19 @@ impl NodePlan {
     /// # Errors
     /// [`HashMismatch`] when they do not; the plan is as it was.
     pub fn apply(&mut self, staged: StagedChanges, expected: PlanHash) -> Result<(), HashMismatch> {
-        let mut hash = if staged.replace {
-            PlanHash::default()
-        } else {
-            self.received
+        let mut hash = match &staged.replaces {
+            Replaces::Nothing => self.received,
+            Replaces::Everything => PlanHash::default(),
+            Replaces::Buckets(buckets) => {
+                let held = self.entries.iter();
+                let stay = held.filter(|(key, _)| !buckets.contains(key.bucket()));
+                stay.fold(PlanHash::default(), |sum, (_, held)| {
+                    sum.with(held.received)
+                })
+            }
         };
         for (key, change) in &staged.changes {
-            if !staged.replace
+            if !staged.replaces.covers(key)
                 && let Some(held) = self.entries.get(key)
             {
                 hash = hash.without(held.received);
@@ -213,9 +228,10 @@ impl NodePlan {
                 found: hash,
             });
         }
-        if staged.replace {
-            self.entries
-                .retain(|key, _| staged.changes.contains_key(key));
+        if staged.replaces != Replaces::Nothing {
+            let stays =
+                |key: &EntryKey| staged.changes.contains_key(key) || !staged.replaces.covers(key);
+            self.entries.retain(|key, _| stays(key));
             self.sum();
         }
         for change in staged.changes.into_values() {
@@ -263,8 +279,27 @@ impl NodePlan {
 /// Changes that were received and have not taken effect yet. The last change to a key wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StagedChanges {
-    replace: bool,
+    replaces: Replaces,
     changes: BTreeMap<EntryKey, Change>,
+}
+
+/// Which entries are gone that staged changes do not name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Replaces {
+    #[default]
+    Nothing,
+    Everything,
+    Buckets(Buckets),
+}
+
+impl Replaces {
+    fn covers(&self, key: &EntryKey) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::Buckets(buckets) => buckets.contains(key.bucket()),
+        }
+    }
 }
 
 impl StagedChanges {
@@ -276,7 +311,15 @@ impl StagedChanges {
     /// A whole plan: what it does not name is gone.
     pub fn snapshot() -> Self {
         Self {
-            replace: true,
+            replaces: Replaces::Everything,
+            ..Self::default()
+        }
+    }
+
+    /// Some buckets as a whole: what these hold and it does not name is gone.
+    pub fn of_buckets(buckets: Buckets) -> Self {
+        Self {
+            replaces: Replaces::Buckets(buckets),
             ..Self::default()
         }
     }

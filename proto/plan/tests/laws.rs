@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use portolan_plan::{
-    Change, Entry, EntryHash, EntryKey, NodePlan, Period, PlanDocument, PlanHash, StagedChanges,
-    strategies,
+    BucketHashes, Buckets, Change, Entry, EntryHash, EntryKey, NodePlan, Period, PlanDocument,
+    PlanHash, StagedChanges, strategies,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -135,8 +135,38 @@ proptest! {
     #[test]
     fn bucket_hashes_add_up_to_the_hash_of_the_plan(entries in strategies::entries()) {
         let plan = plan(&entries);
-        let all = plan.bucket_hashes().into_iter().fold(0u128, |sum, bucket| sum.wrapping_add(bucket.0));
-        prop_assert_eq!(PlanHash(all), plan.hash());
+        let hashes = plan.bucket_hashes();
+        prop_assert_eq!(hashes.total(), plan.hash());
+        let read = BucketHashes::from_bytes(&hashes.to_bytes()).unwrap();
+        prop_assert_eq!(hashes.differing(&read), Buckets::default());
+    }
+
+    /// Whoever comes back with any plan is led to any other by the buckets that differ.
+    #[test]
+    fn the_differing_buckets_lead_from_one_plan_to_another(
+        (start, end) in (strategies::entries(), strategies::entries()),
+    ) {
+        let (mut from, to) = (plan(&start), plan(&end));
+        let differing = from.bucket_hashes().differing(&to.bucket_hashes());
+        let mut staged = StagedChanges::of_buckets(differing);
+        let sent = end.iter().filter(|(key, _)| differing.contains(key.bucket()));
+        sent.for_each(|entry| staged.push(upsert(entry)));
+        from.apply(staged, to.hash()).unwrap();
+        prop_assert_eq!(from, to);
+    }
+
+    #[test]
+    fn a_patch_leads_from_one_list_to_another(
+        (start, end) in (strategies::entries(), strategies::entries()),
+    ) {
+        let list = |entries: &[(EntryKey, Entry)]| entries.iter().find_map(|(_, entry)| match entry {
+            Entry::List(list) => Some((**list).clone()),
+            _ => None,
+        }).unwrap_or_default();
+        let (from, to) = (list(&start), list(&end));
+        let (gone, new) = from.patch_to(&to);
+        prop_assert_eq!(from.patched(&gone, &new), to);
+        prop_assert_eq!(from.patch_to(&from), Default::default());
     }
 
     #[test]

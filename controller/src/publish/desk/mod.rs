@@ -87,6 +87,8 @@ pub(super) struct Desk {
     swept: Duration,
     /// Whether there is a complete plan.
     started: bool,
+    /// Whether this controller writes what only one of several writes: all but statuses.
+    leads: bool,
 }
 
 impl Desk {
@@ -114,6 +116,39 @@ impl Desk {
             figures_counted: None,
             swept: Duration::ZERO,
             started: false,
+            leads: true,
+        }
+    }
+
+    /// Leads from now on, or no more. What others wrote meanwhile is read before anything is written
+    /// again.
+    pub(super) fn lead(&mut self, leads: bool, now: Now) {
+        if std::mem::replace(&mut self.leads, leads) == leads {
+            return;
+        }
+        if leads && self.started {
+            self.listed.clear();
+            self.begin(now);
+        }
+        if !leads {
+            let decided = std::mem::take(&mut self.outbox);
+            for call in decided {
+                if call.target.is_for_all() {
+                    self.outbox.push_back(call);
+                } else {
+                    self.unwritten(&call);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Now) {
+        for target in [
+            Target::Config,
+            Target::Listing(Kind::Plan),
+            Target::Listing(Kind::Slice),
+        ] {
+            self.queue.push(target, Class::Urgent, now.elapsed);
         }
     }
 
@@ -121,13 +156,7 @@ impl Desk {
     pub(super) fn told(&mut self, told: Told, now: Now) {
         if !self.started {
             self.started = true;
-            for target in [
-                Target::Config,
-                Target::Listing(Kind::Plan),
-                Target::Listing(Kind::Slice),
-            ] {
-                self.queue.push(target, Class::Urgent, now.elapsed);
-            }
+            self.begin(now);
         }
         let mut nodes = told.nodes;
         self.settings_may_differ(&nodes, now);
@@ -182,6 +211,10 @@ impl Desk {
         let Some((target, class)) = self.queue.take(now.elapsed) else {
             return Step::Wait(self.queue.next_due());
         };
+        if !self.leads && !target.is_for_all() {
+            // Looked at again by whoever leads, who lists everything first.
+            return Step::Again;
+        }
         let paused = self.pauses.until(target.kind());
         if now.elapsed < paused {
             self.queue.push(target, class, paused);

@@ -20,6 +20,8 @@ const RETURN: Duration = Duration::from_secs(60);
 /// How long until an agent that was never seen here is called absent: longer than the time between
 /// two heartbeats that another controller may write.
 const NEVER: Duration = Duration::from_secs(360);
+/// How often a controller that does not lead lists plans while some are missing.
+const LIST: Duration = Duration::from_secs(10);
 /// When to look again at something that cannot be decided now.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -132,7 +134,12 @@ impl Desk {
         let target = Target::Status(node.clone());
         let delivery = self.board.get(node);
         let Some(record) = self.plans.get_mut(node).filter(|record| record.exists()) else {
-            // It is looked at once there is a plan.
+            // It is looked at once there is a plan, which another controller may write.
+            if !self.leads {
+                let listing = Target::Listing(Kind::Plan);
+                self.queue
+                    .push(listing, Class::Background, now.elapsed + LIST);
+            }
             return;
         };
         let record = &mut record.status;

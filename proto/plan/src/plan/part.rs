@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{NodePlan, StagedChanges};
+use super::{NodePlan, Replaces, StagedChanges};
 use crate::key::ListKey;
 use crate::{EntryKey, Family, Scope, ServiceId};
 
@@ -57,7 +57,7 @@ impl StagedChanges {
     /// The Services of which entries are touched; `None` when that may be all: a whole plan, or the
     /// node's own entry, on which everything depends.
     pub fn services(&self) -> Option<BTreeSet<ServiceId>> {
-        if self.replace || self.changes.contains_key(&EntryKey::Node) {
+        if self.replaces != Replaces::Nothing || self.changes.contains_key(&EntryKey::Node) {
             return None;
         }
         let touched = self.changes.keys();

@@ -1,0 +1,233 @@
+//! One of several controllers leads: it writes what the others would only write once more. All of them
+//! plan and serve.
+//!
+//! Touches: the API server (one Lease), the clock.
+
+mod candidate;
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+pub use candidate::{Candidate, Decision, Seen, Terms};
+
+/// Where the lease is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A text that names no Lease.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} names no Lease; write NAMESPACE/NAME")]
+pub struct LeaseNameError {
+    /// The text as it came.
+    pub text: String,
+}
+
+impl std::str::FromStr for LeaseName {
+    type Err = LeaseNameError;
+
+    fn from_str(text: &str) -> Result<Self, LeaseNameError> {
+        match text.split_once('/') {
+            Some((namespace, name))
+                if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
+            {
+                Ok(Self {
+                    namespace: namespace.into(),
+                    name: name.into(),
+                })
+            }
+            _ => Err(LeaseNameError { text: text.into() }),
+        }
+    }
+}
+
+/// Takes part for as long as it runs.
+pub struct Elector {
+    api: Api<Lease>,
+    lease: LeaseName,
+    name: String,
+    candidate: Candidate,
+    terms: Terms,
+    start: Instant,
+    leads: watch::Sender<bool>,
+    /// Whether the last attempt failed, which was said.
+    troubled: bool,
+}
+
+impl std::fmt::Debug for Elector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Elector")
+            .field("lease", &self.lease)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Elector {
+    /// Of this name, which no other controller may have. The receiver tells whether it leads.
+    pub fn new(client: Client, lease: LeaseName, name: String) -> (Self, watch::Receiver<bool>) {
+        let (leads, leading) = watch::channel(false);
+        let terms = Terms::default();
+        let elector = Self {
+            api: Api::namespaced(client, &lease.namespace),
+            lease,
+            candidate: Candidate::new(name.clone(), terms),
+            name,
+            terms,
+            start: Instant::now(),
+            leads,
+            troubled: false,
+        };
+        (elector, leading)
+    }
+
+    /// Takes part until `end` is done, then gives the lease back, so that another one leads at once.
+    pub async fn run(mut self, end: impl Future<Output = ()>) {
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = self.turn() => {}
+                () = &mut end => break,
+            }
+            tokio::select! {
+                () = sleep(self.terms.every) => {}
+                () = &mut end => break,
+            }
+        }
+        if self.candidate.leads(self.now()) {
+            self.tell(false);
+            // Who comes next waits the lease's time if this fails.
+            drop(timeout(self.terms.every, self.write("")).await);
+        }
+    }
+
+    async fn turn(&mut self) {
+        let begun = self.now();
+        let until = self.candidate.until();
+        let left = until.map_or(self.terms.trust, |until| until.saturating_sub(begun));
+        // Longer than it is trusted an attempt may not take.
+        let tried = timeout(left.max(Duration::from_millis(1)), self.attempt(begun)).await;
+        match tried {
+            Ok(Ok(())) => self.troubled = false,
+            Ok(Err(error)) => self.complain(&error.to_string()),
+            Err(_) => self.complain("the API server does not answer"),
+        }
+        self.tell(self.candidate.leads(self.now()));
+    }
+
+    async fn attempt(&mut self, begun: Duration) -> kube::Result<()> {
+        let found = self.api.get_opt(&self.lease.name).await?;
+        let seen = found.as_ref().map(|lease| Seen {
+            holder: holder(lease).to_owned(),
+            version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        });
+        if self.candidate.decide(seen, begun) == Decision::Follow {
+            return Ok(());
+        }
+        let name = self.name.clone();
+        match self.put(found, &name).await {
+            Ok(()) => self.candidate.wrote(begun),
+            // Somebody else was quicker.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, name: &str) -> kube::Result<()> {
+        let found = self.api.get_opt(&self.lease.name).await?;
+        let ours = found.filter(|lease| holder(lease) == self.name);
+        match ours {
+            Some(lease) => self.put(Some(lease), name).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a name into the lease that was read; the server refuses if it changed since.
+    async fn put(&self, found: Option<Lease>, name: &str) -> kube::Result<()> {
+        let now = MicroTime(Timestamp::now());
+        let params = PostParams::default();
+        let exists = found.is_some();
+        let mut lease = found.unwrap_or_default();
+        lease.metadata.name = Some(self.lease.name.clone());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        if spec.holder_identity.as_deref() != Some(name) {
+            spec.acquire_time = Some(now.clone());
+            spec.lease_transitions = Some(spec.lease_transitions.map_or(0, |count| count + 1));
+        }
+        spec.holder_identity = Some(name.to_owned());
+        spec.lease_duration_seconds = i32::try_from(self.terms.lasts.as_secs()).ok();
+        spec.renew_time = Some(now);
+        if exists {
+            self.api.replace(&self.lease.name, &params, &lease).await?;
+        } else {
+            self.api.create(&params, &lease).await?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, leads: bool) {
+        let changed = self
+            .leads
+            .send_if_modified(|led| std::mem::replace(led, leads) != leads);
+        if changed && leads {
+            info!(
+                name = self.name,
+                "this controller leads: it writes ProxyPlans"
+            );
+        } else if changed {
+            info!(
+                name = self.name,
+                "another controller leads; this one plans and serves"
+            );
+        }
+    }
+
+    fn complain(&mut self, problem: &str) {
+        if !std::mem::replace(&mut self.troubled, true) {
+            let LeaseName { namespace, name } = &self.lease;
+            warn!(
+                "Lease {namespace}/{name}: {problem}; may this controller get, create and update \
+                 leases.coordination.k8s.io there? It is tried again by itself, and who leads is not \
+                 decided meanwhile"
+            );
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_named_by_namespace_and_name() {
+        let name: LeaseName = "kube-system/portolan".parse().unwrap();
+        assert_eq!((&*name.namespace, &*name.name), ("kube-system", "portolan"));
+        for wrong in ["portolan", "/portolan", "a/", "a/b/c", ""] {
+            assert!(wrong.parse::<LeaseName>().is_err(), "{wrong}");
+        }
+    }
+}

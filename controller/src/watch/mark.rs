@@ -1,0 +1,124 @@
+//! How far a kind was read: so that two controllers can tell who of them knows more.
+
+use std::collections::BTreeMap;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::object::ObjectId;
+
+/// How far a kind was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The newest version seen: of the whole store as lists and bookmarks tell it, or of an object.
+    pub newest: u64,
+    /// The wrapping sum of xxh3-64 over UID, a zero byte and version of each object.
+    pub sum: u64,
+    /// How often all of it was listed, each time by a consistent read.
+    pub lists: u64,
+}
+
+/// Keeps the mark of one kind.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    mark: Mark,
+    of: BTreeMap<ObjectId, u64>,
+}
+
+/// What identifies a state of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) id: ObjectId,
+    pub(super) uid: String,
+    pub(super) version: String,
+}
+
+impl Identity {
+    fn hash(&self) -> u64 {
+        let mut hasher = Xxh3::new();
+        hasher.update(self.uid.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(self.version.as_bytes());
+        hasher.digest()
+    }
+}
+
+impl Ledger {
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// These are all there are, as of this version.
+    pub(super) fn all(&mut self, objects: impl Iterator<Item = Identity>, version: &str) {
+        self.of = objects
+            .map(|object| (object.id.clone(), object.hash()))
+            .collect();
+        let hashes = self.of.values();
+        self.mark.sum = hashes.fold(0, |sum: u64, hash| sum.wrapping_add(*hash));
+        self.mark.lists += 1;
+        // Also where that is older: a store that was restored begins anew.
+        self.mark.newest = number(version);
+    }
+
+    /// An object is there.
+    pub(super) fn present(&mut self, object: &Identity) {
+        let hash = object.hash();
+        let before = self.of.insert(object.id.clone(), hash).unwrap_or_default();
+        self.mark.sum = self.mark.sum.wrapping_sub(before).wrapping_add(hash);
+        self.passed(&object.version);
+    }
+
+    /// An object is gone, as of this version.
+    pub(super) fn gone(&mut self, object: &Identity) {
+        let before = self.of.remove(&object.id).unwrap_or_default();
+        self.mark.sum = self.mark.sum.wrapping_sub(before);
+        self.passed(&object.version);
+    }
+
+    /// Nothing happened up to this version.
+    pub(super) fn passed(&mut self, version: &str) {
+        self.mark.newest = self.mark.newest.max(number(version));
+    }
+}
+
+/// Versions are numbers that grow, and may be compared (Kubernetes 1.35, KEP-5504); a server whose
+/// versions are none is never behind, as before.
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, version: &str) -> Identity {
+        Identity {
+            id: ObjectId::Node(name.into()),
+            uid: format!("uid-of-{name}"),
+            version: version.into(),
+        }
+    }
+
+    #[test]
+    fn whatever_the_way_the_same_objects_have_the_same_sum() {
+        let mut watched = Ledger::default();
+        watched.all([node("a", "3"), node("b", "4")].into_iter(), "5");
+        watched.present(&node("c", "6"));
+        watched.present(&node("a", "7"));
+        watched.gone(&node("b", "8"));
+        let mut listed = Ledger::default();
+        listed.all([node("a", "7"), node("c", "6")].into_iter(), "9");
+        assert_eq!(watched.mark().sum, listed.mark().sum);
+        assert_eq!((watched.mark().newest, listed.mark().newest), (8, 9));
+        listed.present(&node("c", "10"));
+        assert_ne!(watched.mark().sum, listed.mark().sum);
+    }
+
+    #[test]
+    fn a_store_that_was_restored_is_older_and_still_the_truth() {
+        let mut ledger = Ledger::default();
+        ledger.all([node("a", "900")].into_iter(), "1000");
+        ledger.passed("1200");
+        ledger.all([node("a", "100")].into_iter(), "200");
+        assert_eq!((ledger.mark().newest, ledger.mark().lists), (200, 2));
+    }
+}

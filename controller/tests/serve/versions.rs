@@ -1,0 +1,87 @@
+//! The wire of the release before: its agents are spoken to in its version.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_of_the_release_before_meets_nothing_that_it_does_not_know() {
+    let mut controller = Controller::start(2).await;
+    let hello = wire::Hello {
+        node: "node-a".into(),
+        wire_version: 1,
+        ..wire::Hello::default()
+    };
+    let mut agent = Agent::say(&controller, hello).await;
+    for services in [3, 4] {
+        let mut kinds = Vec::new();
+        loop {
+            match agent.message().await.unwrap() {
+                Message::Begin(begin) => {
+                    kinds.push("begin");
+                    assert!(begin.buckets.is_empty() && begin.watermark.is_none());
+                }
+                Message::Items(items) => {
+                    kinds.push("items");
+                    for item in items.items {
+                        let item = wire::Item::decode(item).unwrap().item.unwrap();
+                        assert!(!matches!(item, wire::item::Item::Patch(_)));
+                    }
+                }
+                Message::Commit(commit) => {
+                    agent.ack(commit.batch, false).await;
+                    break;
+                }
+                other => panic!("{other:?} is of version 2"),
+            }
+        }
+        assert_eq!(kinds, ["begin", "items"]);
+        controller.publish(NODE, services);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_agent_is_spoken_to_in_the_newest_version_known_here() {
+    let controller = Controller::start(1).await;
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION + 1).await;
+    assert!(matches!(agent.message().await.unwrap(), Message::Batch(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_back_to_another_controller_is_sent_what_differs() {
+    let before = Controller::start(100).await;
+    let mut agent = Agent::connect(&before, "node-a", WIRE_VERSION).await;
+    let held = agent.batch().await;
+    let entry = |(key, bytes): &(String, Vec<u8>)| {
+        let key = EntryKey::from_peer(key);
+        let hash = EntryHash::of(&key, bytes);
+        (key, hash)
+    };
+    let mut buckets = portolan_plan::BucketHashes::default();
+    for (key, hash) in held.upserts.iter().map(entry) {
+        buckets.add(key.bucket(), hash);
+    }
+    let hello = wire::Hello {
+        node: "node-a".into(),
+        wire_version: WIRE_VERSION,
+        plan_hash: held.hash.to_bytes().into(),
+        bucket_hashes: buckets.to_bytes(),
+        ..wire::Hello::default()
+    };
+    let same = Agent::say(&before, hello.clone()).await.batch().await;
+    assert!(
+        !same.snapshot && same.upserts.is_empty(),
+        "it has all of it"
+    );
+    let after = Controller::start(101).await;
+    let batch = Agent::say(&after, hello.clone()).await.batch().await;
+    assert!(!batch.snapshot && !batch.buckets.is_empty());
+    assert!(batch.upserts.len() < 10, "{} entries", batch.upserts.len());
+    let damaged = wire::Hello {
+        bucket_hashes: vec![0; 17],
+        ..hello
+    };
+    let told = Agent::say(&after, damaged).await.end().await;
+    assert_eq!(
+        told.message(),
+        "hello.bucket_hashes: 17 bytes are not 256 hashes"
+    );
+}

@@ -1,0 +1,381 @@
+//! Laws of the store: whatever an agent holds, and whatever is published while it is served, what it is
+//! sent leads it to the plan that its node has.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use portolan_controller::store::{Begin, Held, Store, Walk};
+use portolan_plan::{
+    Backend, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort, ListChoice, ListKey,
+    ListUse, Local, LocalEndpoint, NodeEntry, NodePlan, PlanHash, Protocol, Scope, ScopeKind,
+    ServiceId, StagedChanges,
+};
+use portolan_planner::{PlannedService, Update};
+use portolan_proto::item;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use smallvec::smallvec;
+
+/// The nodes that there are at times; plans of the first are followed.
+const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
+const ZONES: [&str; 2] = ["east", "west"];
+const SERVICES: u8 = 6;
+
+/// How a Service is planned.
+#[derive(Debug, Clone)]
+struct Shape {
+    scope: ScopeKind,
+    /// Nodes whose head names their own list.
+    own: Vec<usize>,
+    /// Nodes with endpoints.
+    homes: Vec<usize>,
+    /// A number for each list, which decides what it holds.
+    seed: u16,
+    /// Whether its lists are long enough for patches.
+    large: bool,
+    critical: bool,
+}
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Step {
+    Service(u8, Option<Shape>),
+    Node(usize, Option<Option<usize>>),
+    /// The agent is served to the end.
+    Served,
+    /// It is sent pieces of so many bytes, but not the end of the batch.
+    Pieces(usize, u8),
+    /// It comes back with what it holds.
+    Returns,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let scope = prop_oneof![
+        Just(ScopeKind::Cluster),
+        Just(ScopeKind::Zone),
+        Just(ScopeKind::Node)
+    ];
+    let nodes = || vec(0..NODES.len(), 0..3);
+    let parts = (
+        scope,
+        nodes(),
+        nodes(),
+        any::<u16>(),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    parts.prop_map(|(scope, own, homes, seed, large, critical)| Shape {
+        scope,
+        own,
+        homes,
+        seed,
+        large,
+        critical,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..SERVICES, prop::option::weighted(0.8, shape())).prop_map(|(s, p)| Step::Service(s, p)),
+        1 => (0..NODES.len(), prop::option::weighted(0.8, prop::option::of(0..ZONES.len())))
+            .prop_map(|(node, zone)| Step::Node(node, zone)),
+        3 => Just(Step::Served),
+        2 => (1usize..400, 1u8..4).prop_map(|(bytes, count)| Step::Pieces(bytes, count)),
+        1 => Just(Step::Returns),
+    ]
+}
+
+fn node(number: usize, zone: Option<usize>) -> NodeEntry {
+    NodeEntry {
+        name: NODES[number].into(),
+        zone: zone.map(|zone| ZONES[zone].into()),
+        ..NodeEntry::default()
+    }
+}
+
+fn service(number: u8) -> ServiceId {
+    ServiceId::new("shop", format!("s{number}"))
+}
+
+fn head(scope: ScopeKind, critical: bool) -> Arc<Head> {
+    let choice = ListChoice {
+        scope,
+        ..ListChoice::default()
+    };
+    let port = HeadPort {
+        name: "http".into(),
+        frontends: smallvec![Frontend {
+            kind: FrontendKind::ClusterIp,
+            address: Some(Ipv4Addr::new(10, 96, 0, 1).into()),
+            port: 80,
+        }],
+        internal: ListUse {
+            ipv4: choice,
+            ipv6: choice,
+            ..ListUse::default()
+        },
+        ..HeadPort::default()
+    };
+    Arc::new(Head {
+        boot_critical: critical,
+        ports: smallvec![port],
+        ..Head::default()
+    })
+}
+
+/// Many backends of which few depend on the seed, or few of which all do.
+fn backends(seed: u16, large: bool) -> impl Iterator<Item = Backend> {
+    let [high, low] = seed.to_be_bytes();
+    let fixed = (0..if large { 400u16 } else { 0 }).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        Ipv4Addr::new(10, 1, high, low)
+    });
+    let own = (0..seed % 4).map(move |number| Ipv4Addr::new(10, 2, high, low ^ number as u8));
+    fixed.chain(own).map(|address| Backend {
+        address: address.into(),
+        port: 8080,
+        weight: 1,
+    })
+}
+
+fn planned(id: &ServiceId, shape: &Shape) -> PlannedService {
+    let own = shape.own.iter().map(|node| (NODES[*node].into(), 1));
+    let mut lists = BTreeMap::new();
+    let scopes = [Scope::Cluster].into_iter();
+    let scopes = scopes.chain(ZONES.map(|zone| Scope::Zone(zone.into())));
+    let scopes = scopes.chain(NODES.map(|node| Scope::Node(node.into())));
+    for (place, scope) in scopes.enumerate() {
+        let key = ListKey {
+            service: id.clone(),
+            port: "http".into(),
+            family: Family::Ipv4,
+            scope,
+        };
+        let seed = shape.seed.wrapping_add(u16::try_from(place).unwrap());
+        lists.insert(key, Arc::new(backends(seed, shape.large).collect()));
+    }
+    let local = |node: &usize| {
+        let endpoint = LocalEndpoint {
+            address: Ipv4Addr::new(10, 3, 0, shape.seed as u8).into(),
+            protocol: Protocol::Tcp,
+            port: 8080,
+        };
+        let local = Local {
+            endpoints: vec![endpoint],
+            health: None,
+        };
+        (NODES[*node].into(), Arc::new(local))
+    };
+    PlannedService {
+        id: id.clone(),
+        heads: vec![
+            head(shape.scope, shape.critical),
+            head(ScopeKind::Node, shape.critical),
+        ],
+        head_of_zone: BTreeMap::new(),
+        head_of_node: own.collect(),
+        lists,
+        locals: shape.homes.iter().map(local).collect(),
+        elsewhere: None,
+        hints: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// An agent that remembers its plan as agents do.
+#[derive(Debug)]
+struct Agent {
+    plan: NodePlan,
+    held: Held,
+    open: Option<(Walk, StagedChanges)>,
+    patches: bool,
+}
+
+impl Agent {
+    fn new(patches: bool) -> Self {
+        Self {
+            plan: NodePlan::default(),
+            held: Held::Nothing,
+            open: None,
+            patches,
+        }
+    }
+
+    /// Takes one piece; false once there is no more.
+    fn take(&mut self, store: &Store, bytes: usize) -> bool {
+        let Some((mut walk, mut staged)) = self.open.take().or_else(|| {
+            let walk = store.begin(NODES[0], self.held.clone(), self.patches)?;
+            let staged = match walk.begin() {
+                Begin::Nothing => StagedChanges::snapshot(),
+                Begin::Buckets(buckets) => StagedChanges::of_buckets(*buckets),
+                Begin::Position(_) => StagedChanges::delta(),
+            };
+            Some((walk, staged))
+        }) else {
+            return false;
+        };
+        for bytes in store
+            .more(&mut walk, bytes)
+            .expect("the history reaches back")
+        {
+            let held = |key: &EntryKey| match self.plan.held(key)? {
+                (hash, Some(Entry::List(list))) => Some((hash, list.clone())),
+                _ => None,
+            };
+            let (change, problem) = item::read(bytes, held)
+                .unwrap()
+                .expect("an item that counts");
+            assert_eq!(problem, None);
+            staged.push(change);
+        }
+        if !walk.is_done() {
+            self.open = Some((walk, staged));
+            return true;
+        }
+        self.plan.apply(staged, walk.end().hash()).unwrap();
+        self.held = Held::Sent(walk.end());
+        false
+    }
+}
+
+fn publish(store: &Store, step: &Step) {
+    let mut update = Update::default();
+    match step {
+        Step::Service(number, shape) => {
+            let id = service(*number);
+            let planned = shape.as_ref().map(|shape| Arc::new(planned(&id, shape)));
+            update.services.insert(id, planned);
+        }
+        Step::Node(number, zone) => {
+            let entry = zone.map(|zone| Arc::new(node(*number, zone)));
+            update.nodes.insert(NODES[*number].into(), entry);
+        }
+        Step::Served | Step::Pieces(..) | Step::Returns => return,
+    }
+    store.publish(update);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_way_leads_to_the_plan_of_the_node(
+        steps in vec(step(), 1..40),
+        patches in any::<bool>(),
+    ) {
+        let store = Store::default();
+        let mut agent = Agent::new(patches);
+        publish(&store, &Step::Node(0, Some(Some(0))));
+        for step in &steps {
+            publish(&store, step);
+            match step {
+                Step::Pieces(bytes, count) => {
+                    for _ in 0..*count {
+                        if !agent.take(&store, *bytes) {
+                            break;
+                        }
+                    }
+                }
+                Step::Served => while agent.take(&store, 1000) {},
+                Step::Returns => {
+                    agent.open = None;
+                    let (hash, buckets) = (agent.plan.hash(), agent.plan.bucket_hashes());
+                    agent.held = Held::Said(hash, Some(buckets));
+                }
+                Step::Service(..) | Step::Node(..) => {}
+            }
+        }
+        while agent.take(&store, 1000) {}
+        // What was open at the end was of an older version.
+        while agent.take(&store, 1000) {}
+        if let Some(wanted) = store.plan(NODES[0]) {
+            prop_assert_eq!(&agent.plan, &wanted);
+            let said = Held::Said(wanted.hash(), Some(wanted.bucket_hashes()));
+            let walk = store.begin(NODES[0], said, patches).unwrap();
+            prop_assert!(walk.is_done(), "who has all of it is sent nothing");
+        }
+    }
+}
+
+/// One of 400 backends costs what it is, and who cannot read patches gets the list.
+#[test]
+fn a_change_of_a_large_list_costs_the_change() {
+    let shape = |seed| Shape {
+        scope: ScopeKind::Cluster,
+        own: Vec::new(),
+        homes: Vec::new(),
+        seed,
+        large: true,
+        critical: false,
+    };
+    let mut sizes = Vec::new();
+    for patches in [true, false] {
+        let store = Store::default();
+        publish(&store, &Step::Node(0, Some(None)));
+        publish(&store, &Step::Service(0, Some(shape(1))));
+        let mut agent = Agent::new(patches);
+        while agent.take(&store, 1000) {}
+        publish(&store, &Step::Service(0, Some(shape(2))));
+        let mut walk = store.begin(NODES[0], agent.held.clone(), patches).unwrap();
+        let items = store.more(&mut walk, 10_000).unwrap();
+        assert!(walk.is_done());
+        sizes.push(items.iter().map(|item| item.len()).sum::<usize>());
+        while agent.take(&store, 1000) {}
+        assert_eq!(agent.plan.hash(), store.plan(NODES[0]).unwrap().hash());
+    }
+    assert!(sizes[0] < 120 && sizes[1] > 1600, "{sizes:?}");
+}
+
+/// What comes back to a controller that was started anew costs what changed meanwhile.
+#[test]
+fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
+    let shape = |seed| Shape {
+        scope: ScopeKind::Cluster,
+        own: Vec::new(),
+        homes: vec![0],
+        seed,
+        large: false,
+        critical: false,
+    };
+    let fill = |last: u16| {
+        let store = Store::default();
+        publish(&store, &Step::Node(0, Some(None)));
+        for number in 0..100 {
+            let seed = if number == 99 { last } else { 1 };
+            publish(&store, &Step::Service(number, Some(shape(seed))));
+        }
+        store
+    };
+    let mut agent = Agent::new(true);
+    let first = fill(1);
+    while agent.take(&first, 1000) {}
+    let second = fill(2);
+    let said = |buckets| Held::Said(agent.plan.hash(), buckets);
+    let cost = |held| {
+        let mut walk = second.begin(NODES[0], held, true).unwrap();
+        let mut bytes = 0;
+        while !walk.is_done() {
+            let items = second.more(&mut walk, 1000).unwrap();
+            bytes += items.iter().map(|item| item.len()).sum::<usize>();
+        }
+        bytes
+    };
+    let (buckets, whole) = (
+        cost(said(Some(agent.plan.bucket_hashes()))),
+        cost(said(None)),
+    );
+    assert!(buckets * 10 < whole, "{buckets} of {whole}");
+    assert_eq!(
+        cost(Held::Said(second.plan(NODES[0]).unwrap().hash(), None)),
+        0
+    );
+    assert_ne!(agent.plan.hash(), PlanHash::default());
+}
