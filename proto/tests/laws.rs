@@ -126,7 +126,7 @@ fn an_unknown_field_is_no_error() {
 #[test]
 fn settings_that_an_older_controller_does_not_know_have_their_defaults() {
     let bytes = b"\x0a\x06node-a\x3a\x00";
-    let portolan_plan::Entry::Node(node) = decode_entry(&EntryKey::Node, bytes).unwrap() else {
+    let Entry::Node(node) = decode_entry(&EntryKey::Node, bytes).unwrap() else {
         panic!("not a node")
     };
     assert_eq!(&*node.name, "node-a");
