@@ -143,6 +143,13 @@ impl Board {
         self.nodes().deliveries.retain(keep);
     }
 
+    /// How many agents have their stream open here.
+    pub fn connected_agents(&self) -> usize {
+        let nodes = self.nodes();
+        let open = nodes.deliveries.values().filter(|of| of.connected);
+        open.count()
+    }
+
     /// What is known of the agent on a node; `None` while it never connected here.
     pub fn get(&self, node: &str) -> Option<Delivery> {
         self.nodes().deliveries.get(node).cloned()

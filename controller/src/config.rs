@@ -1,12 +1,15 @@
 //! What `run` was asked to do, checked once at start.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
 use crate::api_server::ApiServer;
 use crate::serve::{Listen, ListenError};
+use crate::tls::{Files, Kept};
+use crate::trust::TokenOptions;
 
 /// Where objects come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +33,48 @@ impl fmt::Display for Source {
     }
 }
 
+/// Who is believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Security {
+    /// Whoever reaches the socket, on loopback or in the file system.
+    Insecure,
+    /// Agents with a token, over TLS.
+    Tls {
+        /// Where the certificate comes from.
+        certificate: Certificate,
+        /// What tokens have to be.
+        tokens: TokenOptions,
+    },
+}
+
+/// Where the certificate comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Certificate {
+    /// Somebody gives it.
+    Given(Files),
+    /// The controller makes it.
+    Own(Kept),
+}
+
+/// What was asked for, as it came.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Where objects come from.
+    pub source: Source,
+    /// Where agents connect.
+    pub listen: String,
+    /// Whether to do without TLS.
+    pub insecure: bool,
+    /// Where a certificate comes from.
+    pub certificate: Option<Certificate>,
+    /// What tokens have to be.
+    pub tokens: TokenOptions,
+    /// Where plans are written as files.
+    pub plans_dir: Option<PathBuf>,
+    /// Where health and metrics are.
+    pub admin: SocketAddr,
+}
+
 /// Everything that `run` needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -37,19 +82,34 @@ pub struct Config {
     pub source: Source,
     /// Where agents connect.
     pub listen: Listen,
+    /// Who is believed.
+    pub security: Security,
     /// Where plans are written as files.
     pub plans_dir: Option<PathBuf>,
+    /// Where health and metrics are.
+    pub admin: SocketAddr,
 }
 
 /// What was asked for cannot be done.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// There is no TLS, and nobody said that this is all right.
+    /// There is no certificate, and nobody said that this is all right.
     #[error(
-        "--insecure is missing: this version has no TLS; with --insecure plans are served without it, \
+        "no certificate: give --tls-cert and --tls-key, or --tls-secret and --ca-configmap; with --insecure plans are served without TLS, \
          on loopback or a Unix socket only"
     )]
     NoTls,
+    /// One excludes the other.
+    #[error(
+        "--insecure together with a certificate: with one TLS is spoken; leave one of them out"
+    )]
+    Both,
+    /// Nobody can say whose tokens are.
+    #[error(
+        "--manifests with TLS: without an API server nobody can say which agent comes, because their tokens are \
+         reviewed there; use --insecure, on loopback or a Unix socket"
+    )]
+    NobodyKnows,
     /// Standard input does not change.
     #[error(
         "--manifests -: run follows changes, which standard input cannot show; give a folder or a file"
@@ -65,62 +125,106 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`] names the argument and what to write instead.
-    pub fn new(
-        source: Source,
-        listen: &str,
-        insecure: bool,
-        plans_dir: Option<PathBuf>,
-    ) -> Result<Self, ConfigError> {
-        let listen: Listen = listen.parse()?;
-        if !insecure {
-            return Err(ConfigError::NoTls);
-        }
-        if let Listen::Tcp(address) = listen
+    pub fn new(asked: Asked) -> Result<Self, ConfigError> {
+        let listen: Listen = asked.listen.parse()?;
+        let security = match (asked.insecure, asked.certificate, &asked.source) {
+            (false, None, _) => return Err(ConfigError::NoTls),
+            (true, Some(_), _) => return Err(ConfigError::Both),
+            (true, None, _) => Security::Insecure,
+            (false, Some(_), Source::Manifests(_)) => return Err(ConfigError::NobodyKnows),
+            (false, Some(certificate), Source::Cluster(_)) => Security::Tls {
+                certificate,
+                tokens: asked.tokens,
+            },
+        };
+        if let (Listen::Tcp(address), Security::Insecure) = (&listen, &security)
             && !address.ip().is_loopback()
         {
-            return Err(ListenError::Exposed { address }.into());
+            return Err(ListenError::Exposed { address: *address }.into());
         }
-        if source == Source::Manifests("-".into()) {
+        if asked.source == Source::Manifests("-".into()) {
             return Err(ConfigError::Stdin);
         }
         Ok(Self {
-            source,
+            source: asked.source,
             listen,
-            plans_dir,
+            security,
+            plans_dir: asked.plans_dir,
+            admin: asked.admin,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
     use super::*;
 
-    fn config(listen: &str, insecure: bool) -> Result<Config, String> {
-        Config::new(Source::Manifests("dir".into()), listen, insecure, None)
-            .map_err(|error| error.to_string())
+    fn asked(listen: &str, insecure: bool) -> Asked {
+        Asked {
+            source: Source::Manifests("dir".into()),
+            listen: listen.into(),
+            insecure,
+            certificate: None,
+            tokens: TokenOptions {
+                audience: "portolan-controller".into(),
+                account: "portolan/portolan-agent".parse().unwrap(),
+                review_period: Duration::from_secs(600),
+            },
+            plans_dir: None,
+            admin: (Ipv4Addr::LOCALHOST, 0).into(),
+        }
+    }
+
+    fn config(asked: Asked) -> Result<Config, String> {
+        Config::new(asked).map_err(|error| error.to_string())
+    }
+
+    fn says(asked: Asked, words: &str) {
+        let error = config(asked).unwrap_err();
+        assert!(error.contains(words), "{error}");
     }
 
     #[test]
     fn without_tls_plans_are_served_only_on_loopback_and_unix_sockets() {
         for listen in ["127.0.0.1:0", "[::1]:7000", "unix:/run/p.sock"] {
-            assert!(config(listen, true).is_ok(), "{listen}");
-            assert!(
-                config(listen, false).unwrap_err().contains("--insecure"),
-                "{listen}"
-            );
+            assert!(config(asked(listen, true)).is_ok(), "{listen}");
+            says(asked(listen, false), "--insecure");
         }
         for listen in ["0.0.0.0:7000", "[::]:7000", "192.168.1.5:7000"] {
-            assert!(
-                config(listen, true).unwrap_err().contains("loopback"),
-                "{listen}"
-            );
+            says(asked(listen, true), "loopback");
         }
-        assert!(config("localhost", true).unwrap_err().contains("IP:PORT"));
+        says(asked("localhost", true), "IP:PORT");
+    }
+
+    #[test]
+    fn with_a_certificate_any_address_will_do_but_somebody_has_to_know_tokens() {
+        let files = Some(Certificate::Given(Files {
+            certificate: "tls.crt".into(),
+            key: "tls.key".into(),
+        }));
+        let with = |insecure| Asked {
+            certificate: files.clone(),
+            ..asked("0.0.0.0:7000", insecure)
+        };
+        says(with(true), "leave one of them out");
+        says(with(false), "without an API server");
+        let in_cluster = Asked {
+            source: Source::Cluster(ApiServer::default()),
+            ..with(false)
+        };
+        let config = config(in_cluster).unwrap();
+        assert!(matches!(config.security, Security::Tls { .. }));
     }
 
     #[test]
     fn standard_input_cannot_be_followed() {
-        let config = Config::new(Source::Manifests("-".into()), "127.0.0.1:0", true, None);
-        assert!(matches!(config, Err(ConfigError::Stdin)));
+        let asked = Asked {
+            source: Source::Manifests("-".into()),
+            ..asked("127.0.0.1:0", true)
+        };
+        assert!(matches!(Config::new(asked), Err(ConfigError::Stdin)));
     }
 }

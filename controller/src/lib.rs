@@ -4,6 +4,7 @@
 //! `serve`. Nothing here names something to its right.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod api_server;
 pub mod board;
 pub mod cli;
@@ -13,9 +14,12 @@ pub mod from_kube;
 pub mod known;
 pub mod lease;
 pub mod manifests;
+pub mod metrics;
 pub mod object;
 pub mod output;
 pub mod publish;
 pub mod serve;
 pub mod store;
+pub mod tls;
+pub mod trust;
 pub mod watch;

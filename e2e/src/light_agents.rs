@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use portolan_agent::programmer::Applied;
-use portolan_agent::receive::{Address, Receiver};
+use portolan_agent::receive::{Access, Address, Link, Receiver};
 use portolan_agent::slot::{PlanSlot, Taken, Woken};
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct LightAgents {
     slots: BTreeMap<String, Arc<PlanSlot>>,
+    links: BTreeMap<String, watch::Receiver<Link>>,
     /// In an option so that dropping can end its threads without waiting.
     runtime: Option<Runtime>,
 }
@@ -31,24 +32,36 @@ impl LightAgents {
     /// # Errors
     /// When threads cannot be started.
     pub fn start(socket: &Path, nodes: impl IntoIterator<Item = String>) -> Result<Self> {
+        let access = Access::insecure(Address::Unix(socket.to_owned()));
+        Self::start_with(nodes.into_iter().map(|node| (node, access.clone())))
+    }
+
+    /// The same, each with a way to the controller of its own.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn start_with(nodes: impl IntoIterator<Item = (String, Access)>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("agents")
             .enable_all()
             .build()
             .context("start the agents' threads")?;
-        let mut slots = BTreeMap::new();
-        for node in nodes {
+        let (mut slots, mut links) = (BTreeMap::new(), BTreeMap::new());
+        for (node, controller) in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
+            let link = watch::Sender::default();
+            links.insert(node.clone(), link.subscribe());
             let (drains, draining) = watch::channel(BTreeSet::new());
             let receiver = Receiver {
                 node: node.as_str().into(),
-                controller: Address::Unix(socket.to_owned()),
+                controller,
                 slot: slot.clone(),
                 applied,
                 draining,
                 health: Arc::default(),
+                link,
             };
             drop(runtime.spawn(receiver.run()));
             let taken = slot.clone();
@@ -63,6 +76,7 @@ impl LightAgents {
         }
         Ok(Self {
             slots,
+            links,
             runtime: Some(runtime),
         })
     }
@@ -78,6 +92,19 @@ impl LightAgents {
     pub fn plan(&self, node: &str) -> Option<PlanDocument> {
         let slot = self.slots.get(node)?;
         slot.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
+    }
+
+    /// How the way of a node's agent to the controller is.
+    #[must_use]
+    pub fn link(&self, node: &str) -> Link {
+        let link = self.links.get(node).map(|link| link.borrow().clone());
+        link.unwrap_or_default()
+    }
+
+    /// Streams that all of them have opened since they were started.
+    #[must_use]
+    pub fn streams(&self) -> u64 {
+        self.nodes().map(|node| self.link(node).streams).sum()
     }
 
     /// The names of their nodes.

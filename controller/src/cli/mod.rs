@@ -4,8 +4,10 @@
 
 mod explain;
 mod near;
+mod open;
 mod plan;
 mod run;
+mod trust;
 mod what_if;
 
 use std::process::ExitCode;

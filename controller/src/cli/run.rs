@@ -1,6 +1,7 @@
 //! `portolan-controller run`: where engine, store and server meet.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -8,7 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use clap::builder::BoolishValueParser;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -16,16 +16,21 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
 
+use super::open::{Opened, open};
+use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
+use crate::admin::{self, Pages};
 use crate::api_server::ApiServer;
 use crate::board::Board;
-use crate::config::{Config, Source};
+use crate::config::{Asked, Config, Security, Source};
 use crate::engine::{ClusterSource, Engine, ManifestSource, News};
 use crate::known::Shared;
 use crate::lease::{Elector, LeaseName};
+use crate::metrics::{Counters, Metrics};
 use crate::publish::Publisher;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
+use crate::trust::{ApiReviewer, Reviewer};
 use crate::watch::{self, Watches};
 
 /// How long streams may take to end once the program was asked to.
@@ -51,9 +56,16 @@ pub(super) struct RunArguments {
     /// Where agents connect: unix:PATH or IP:PORT; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", env = "PORTOLAN_LISTEN")]
     listen: String,
-    /// Serve without TLS, on loopback or a Unix socket only.
-    #[arg(long, env = "PORTOLAN_INSECURE", value_parser = BoolishValueParser::new())]
-    insecure: bool,
+    #[command(flatten)]
+    trust: TrustArguments,
+    /// Where /healthz, /readyz and /metrics are, without TLS. Port 0 takes a free one.
+    #[arg(
+        long,
+        value_name = "IP:PORT",
+        env = "PORTOLAN_ADMIN",
+        default_value = "127.0.0.1:10271"
+    )]
+    admin: SocketAddr,
     /// Write every node's plan into this folder, as NODE.json.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_PLANS_DIR")]
     plans_dir: Option<PathBuf>,
@@ -101,17 +113,19 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         code
     };
     let source = arguments.source();
-    let RunArguments {
-        listen,
-        insecure,
-        plans_dir,
-        log,
-        lease,
-        name,
-        ..
-    } = arguments;
+    let asked = Asked {
+        source,
+        listen: arguments.listen,
+        insecure: arguments.trust.insecure,
+        certificate: arguments.trust.certificate(),
+        tokens: arguments.trust.tokens(),
+        plans_dir: arguments.plans_dir,
+        admin: arguments.admin,
+    };
+    let (log, lease) = (arguments.log, arguments.lease);
+    let name = arguments.name;
     let lease = lease.map(|lease| (lease, name.unwrap_or_else(own_name)));
-    let config = match Config::new(source, &listen, insecure, plans_dir) {
+    let config = match Config::new(asked) {
         Ok(config) => config,
         Err(error) => return tell(UNUSABLE, &error),
     };
@@ -154,18 +168,32 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
         Source::Manifests(path) => Feed::Manifests(path),
         Source::Cluster(server) => Feed::Cluster(server.client().await?),
     };
-    let (listener, listen) = config.listen.open_insecure().await?;
+    let (client, reviewer) = (feed.client(), feed.reviewer());
+    let counters: Arc<Counters> = Arc::default();
+    let tls = config.security != Security::Insecure;
+    let opened = open(config.listen, config.security, client, &counters).await?;
+    let Opened {
+        listener,
+        listen,
+        keeping,
+    } = opened;
     info!(
         %listen,
         source,
         plans_dir = config.plans_dir.as_ref().map(|dir| tracing::field::display(dir.display())),
-        tls = false,
+        tls,
         version = env!("CARGO_PKG_VERSION"),
         "started"
     );
     let store = Arc::new(Store::default());
     let board = Arc::new(Board::default());
     let mut following = Following::start(feed, config.plans_dir, lease, &store, &board);
+    let pages = Pages {
+        metrics: Metrics::new(&counters, board.clone(), store.clone()),
+        store: store.clone(),
+        reviewer,
+    };
+    let pages = admin::serve(config.admin, Arc::new(pages));
     let (end, ended) = oneshot::channel::<()>();
     let served = serve(listener, store, board, async { drop(ended.await) });
     let signalled = async {
@@ -183,6 +211,9 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
         () = signalled => Ok(()),
         // Stale plans that look fresh are worse than none: whoever runs this starts it again.
         broken = following.broken() => Err(broken),
+        // Neither ends by itself.
+        () = pages => Ok(()),
+        () = keeping => Ok(()),
     };
     following.end().await?;
     if let Listen::Unix(path) = listen {
@@ -196,6 +227,21 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
 enum Feed {
     Manifests(PathBuf),
     Cluster(Client),
+}
+
+impl Feed {
+    fn client(&self) -> Option<Client> {
+        match self {
+            Self::Manifests(_) => None,
+            Self::Cluster(client) => Some(client.clone()),
+        }
+    }
+
+    /// Who knows users.
+    fn reviewer(&self) -> Option<Arc<dyn Reviewer>> {
+        let client = self.client()?;
+        Some(Arc::new(ApiReviewer::new(client)))
+    }
 }
 
 /// The engine on its thread, and what feeds it.

@@ -6,10 +6,14 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+
+use super::connection::Io;
+use super::entrance::Entrance;
+use crate::metrics::Counters;
 
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,13 +73,38 @@ impl fmt::Display for Listen {
     }
 }
 
-/// An open listener.
+/// An open listener, and how agents come in there.
 #[derive(Debug)]
-pub enum Listener {
-    /// On a socket in the file system.
-    Unix(UnixListenerStream, PathBuf),
+pub struct Listener {
+    pub(super) socket: Socket,
+    pub(super) entrance: Entrance,
+}
+
+/// An open socket.
+#[derive(Debug)]
+pub(super) enum Socket {
+    /// In the file system.
+    Unix(UnixListener, PathBuf),
     /// On an address.
-    Tcp(TcpListenerStream),
+    Tcp(TcpListener),
+}
+
+impl Socket {
+    /// The next connection, and where it comes from in words.
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Io>, String)> {
+        match self {
+            Self::Unix(listener, path) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), format!("unix:{}", path.display())))
+            }
+            Self::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                // Ports of clients differ each time, and say nothing.
+                Ok((Box::new(stream), from.ip().to_string()))
+            }
+        }
+    }
 }
 
 impl Listen {
@@ -84,34 +113,49 @@ impl Listen {
     /// # Errors
     /// [`ListenError`] when the address is taken, or would expose plans.
     pub async fn open_insecure(self) -> Result<(Listener, Self), ListenError> {
-        let failed = |listen: &Self, error| ListenError::Bind {
-            listen: listen.clone(),
-            error,
-        };
+        self.open_insecure_counted(Arc::default()).await
+    }
+
+    /// The same, with what is counted.
+    ///
+    /// # Errors
+    /// As [`Self::open_insecure`].
+    pub async fn open_insecure_counted(
+        self,
+        counters: Arc<Counters>,
+    ) -> Result<(Listener, Self), ListenError> {
         match &self {
             Self::Tcp(address) if !address.ip().is_loopback() => {
                 Err(ListenError::Exposed { address: *address })
             }
-            Self::Tcp(address) => {
-                let open = async {
-                    let listener = TcpListener::bind(address).await?;
-                    let address = listener.local_addr()?;
-                    Ok((
-                        Listener::Tcp(TcpListenerStream::new(listener)),
-                        Self::Tcp(address),
-                    ))
-                };
-                open.await.map_err(|error| failed(&self, error))
-            }
-            Self::Unix(path) => {
-                let listener = open_unix(path)
-                    .await
-                    .map_err(|error| failed(&self, error))?;
-                let stream = UnixListenerStream::new(listener);
-                Ok((Listener::Unix(stream, path.clone()), self))
-            }
+            _ => self.open(Entrance::open(counters)).await,
         }
     }
+
+    /// Opens it, and says where it is: a port of 0 has become a real one.
+    ///
+    /// # Errors
+    /// [`ListenError`] when the address is taken.
+    pub async fn open(self, entrance: Entrance) -> Result<(Listener, Self), ListenError> {
+        let opened = match &self {
+            Self::Tcp(address) => open_tcp(*address).await,
+            Self::Unix(path) => open_unix(path)
+                .await
+                .map(|listener| (Socket::Unix(listener, path.clone()), self.clone())),
+        };
+        let failed = |error| ListenError::Bind {
+            listen: self.clone(),
+            error,
+        };
+        let (socket, listen) = opened.map_err(failed)?;
+        Ok((Listener { socket, entrance }, listen))
+    }
+}
+
+async fn open_tcp(address: SocketAddr) -> io::Result<(Socket, Listen)> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    Ok((Socket::Tcp(listener), Listen::Tcp(address)))
 }
 
 /// Replaces a socket that nobody listens on any more, never one in use, and nothing but a socket.

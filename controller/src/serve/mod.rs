@@ -4,8 +4,10 @@
 
 mod ack;
 mod behind;
+mod connection;
 mod draining;
 mod drift;
+mod entrance;
 mod listen;
 mod session;
 
@@ -13,16 +15,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Stream;
+use connection::Peer;
+use futures::{Stream, StreamExt as _};
+use portolan_proto::wire::plan_message::Message;
 use portolan_proto::wire::plan_stream_server::{PlanStream, PlanStreamServer};
 use portolan_proto::{MAX_MESSAGE_BYTES, wire};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::board::Board;
 use crate::store::Store;
+use crate::trust::{Admission, Reason, Refusal};
 
+pub use entrance::Entrance;
+use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
 
 /// Messages on their way to one agent. Each carries at most
@@ -37,6 +46,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 struct Plans {
     store: Arc<Store>,
     board: Arc<Board>,
+    entrance: Entrance,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
 }
@@ -51,10 +61,59 @@ impl PlanStream for Plans {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Messages>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let admission = self.admit(peer.as_ref(), request.metadata()).await?;
         let (queue, messages) = mpsc::channel(QUEUE);
-        let session = session::run(self.clone(), request.into_inner(), queue);
-        tokio::spawn(session);
-        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+        let (plans, answers) = (self.clone(), request.into_inner());
+        tokio::spawn(async move {
+            let from = peer.as_ref().map_or("", |peer| &peer.from);
+            tokio::select! {
+                () = session::run(plans.clone(), &admission, answers, queue.clone()) => {}
+                refusal = admission.revoked() => {
+                    plans.entrance.refusals.note(from, &refusal);
+                    // An agent that does not read finds out when its connection ends.
+                    drop(timeout(KEEP_ALIVE, queue.send(Err(refusal.into()))).await);
+                }
+            }
+        });
+        let counters = self.entrance.counters.clone();
+        counters.opened();
+        let messages = ReceiverStream::new(messages).inspect(move |message| {
+            if let Ok(wire::PlanMessage {
+                message: Some(Message::Commit(_)),
+            }) = message
+            {
+                counters.batch();
+            }
+        });
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+impl Plans {
+    /// Lets an agent in whose connection and token are right.
+    async fn admit(
+        &self,
+        peer: Option<&Peer>,
+        metadata: &MetadataMap,
+    ) -> Result<Admission, Status> {
+        let plain = || {
+            Refusal::new(
+                Reason::plain_text,
+                "this controller speaks TLS, and the agent does not: start it with --controller-ca and \
+                 --token-file, without --insecure",
+            )
+        };
+        let admitted = match peer.filter(|peer| peer.plain) {
+            Some(_) => Err(plain()),
+            None => self.entrance.gate.admit(metadata).await,
+        };
+        let from = peer.map_or("", |peer| &peer.from);
+        let admitted = admitted.inspect_err(|refusal| self.entrance.refusals.note(from, refusal));
+        if let Some(peer) = peer.filter(|_| admitted.is_ok()) {
+            peer.let_in();
+        }
+        Ok(admitted?)
     }
 }
 
@@ -74,22 +133,26 @@ pub async fn serve(
         end.await;
         tell_streams.send_replace(true);
     };
+    let Listener { socket, entrance } = listener;
     let plans = PlanStreamServer::new(Plans {
         store,
         board,
+        entrance: entrance.clone(),
         ending,
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .add_service(plans);
-    match listener {
-        Listener::Tcp(incoming) => server.serve_with_incoming_shutdown(incoming, end).await,
-        Listener::Unix(incoming, path) => {
-            let served = server.serve_with_incoming_shutdown(incoming, end).await;
-            // A socket that stays behind is replaced at the next start.
-            drop(std::fs::remove_file(path));
-            served
-        }
+    let path = match &socket {
+        Socket::Unix(_, path) => Some(path.clone()),
+        Socket::Tcp(_) => None,
+    };
+    let incoming = ReceiverStream::new(entrance.receive(socket));
+    let served = server.serve_with_incoming_shutdown(incoming, end).await;
+    if let Some(path) = path {
+        // A socket that stays behind is replaced at the next start.
+        drop(std::fs::remove_file(path));
     }
+    served
 }

@@ -20,6 +20,7 @@ use super::behind;
 use super::draining::Draining;
 use crate::board::Board;
 use crate::store::{Begin, Held, Outdated, Store, Walk};
+use crate::trust::Admission;
 
 /// The version of the wire since which agents read patches of lists.
 const PATCHES_SINCE: u32 = 2;
@@ -43,10 +44,15 @@ impl From<Status> for End {
 }
 
 /// Serves one agent until it goes away, breaks the protocol, or this server ends.
-pub(super) async fn run(plans: Plans, answers: Streaming<wire::AgentMessage>, queue: Queue) {
+pub(super) async fn run(
+    plans: Plans,
+    admission: &Admission,
+    answers: Streaming<wire::AgentMessage>,
+    queue: Queue,
+) {
     let mut ending = plans.ending.clone();
     tokio::select! {
-        () = serve(&plans, answers, &queue) => {}
+        () = serve(&plans, admission, answers, &queue) => {}
         // An agent that does not read finds out when the connection ends.
         _ = ending.wait_for(|ending| *ending) => drop(queue.try_send(Err(Status::unavailable(
             "this controller is ending",
@@ -54,7 +60,12 @@ pub(super) async fn run(plans: Plans, answers: Streaming<wire::AgentMessage>, qu
     }
 }
 
-async fn serve(plans: &Plans, mut answers: Streaming<wire::AgentMessage>, queue: &Queue) {
+async fn serve(
+    plans: &Plans,
+    admission: &Admission,
+    mut answers: Streaming<wire::AgentMessage>,
+    queue: &Queue,
+) {
     let hello = match answers.message().await {
         Ok(Some(wire::AgentMessage {
             message: Some(Answer::Hello(hello)),
@@ -66,6 +77,11 @@ async fn serve(plans: &Plans, mut answers: Streaming<wire::AgentMessage>, queue:
         }
         Err(_) => return,
     };
+    if let Err(refusal) = admission.covers(&hello.node) {
+        plans.entrance.refusals.note(&hello.node, &refusal);
+        drop(queue.send(Err(refusal.into())).await);
+        return;
+    }
     let stream = OnBoard::new(&plans.board, &hello);
     connected(&hello);
     let ended = follow(plans, &hello, &mut answers, queue).await;

@@ -4,6 +4,7 @@
 //! remembers a [`Position`], not a copy of what it sent: what changed since is worked out from the
 //! log of replaced Services, at the cost of the change.
 
+mod count;
 mod encoded;
 mod history;
 mod sums;

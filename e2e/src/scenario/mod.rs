@@ -83,6 +83,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::OBJECTS,
     cluster::RULES,
     cluster::BAD_INPUT,
+    cluster::TRUST,
     cluster::CHURN,
     cluster::MEMORY,
 ];

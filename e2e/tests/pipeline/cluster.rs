@@ -9,7 +9,7 @@ use std::time::Duration;
 use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::programmer::{Applied, Programmer};
-use portolan_agent::receive::Receiver;
+use portolan_agent::receive::{Access, Address, Receiver};
 use portolan_agent::record::Record;
 use portolan_agent::slot::PlanSlot;
 use portolan_controller::engine::{Engine, ManifestSource};
@@ -209,13 +209,12 @@ impl Agent {
         };
         let receiver = Receiver {
             node: name.into(),
-            controller: format!("unix:{}", cluster.socket().display())
-                .parse()
-                .unwrap(),
+            controller: Access::insecure(Address::Unix(cluster.socket())),
             slot: slot.clone(),
             applied: applied.clone(),
             draining,
             health,
+            link: watch::Sender::default(),
         };
         Self {
             name: name.into(),

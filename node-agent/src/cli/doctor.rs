@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use anyhow::{Context as _, bail};
 use clap::Args;
 
+use super::trust::TrustArguments;
 use super::{Form, StateArguments};
 use crate::doctor::{Diagnosis, Level, Style, Where, gather, render};
 use crate::receive::Address;
@@ -24,12 +25,15 @@ pub(super) struct Doctor {
     /// The dummy device; the one of the plan on disk, if not named.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// See whether this controller can be reached: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
+    /// See whether this controller can be reached, and with --controller-ca whether it is believed:
+    /// `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
     #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
     controller: Option<Address>,
     /// The form of the output.
     #[arg(long, short, value_enum, default_value = "table")]
     output: Form,
+    #[command(flatten)]
+    trust: TrustArguments,
     #[command(flatten)]
     state: StateArguments,
 }
@@ -37,11 +41,13 @@ pub(super) struct Doctor {
 impl Doctor {
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let name = self.node.map(|name| name.trim().to_lowercase());
+        let access = |address| self.trust.access_if_any(address);
+        let controller = self.controller.map(access).transpose()?;
         let facts = gather(&Where {
             state_dir: self.state.state_dir,
             node: name.filter(|name| !name.is_empty()),
             device: self.device,
-            controller: self.controller,
+            controller,
         });
         let diagnosis = Diagnosis::of(&facts);
         let mut out = std::io::stdout().lock();

@@ -6,6 +6,7 @@ mod doctor;
 mod init;
 mod run;
 mod show;
+mod trust;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::StateArguments;
+use super::trust::TrustArguments;
 use crate::health::Health;
 use crate::http;
 use crate::kernel::linux::Events;
@@ -32,10 +33,8 @@ pub(super) struct Run {
     /// The controller: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
     #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
     controller: Address,
-    /// Speak to the controller without TLS. Whoever answers at its address decides what this node
-    /// does, so only for loopback, Unix sockets and labs.
-    #[arg(long, env = "PORTOLAN_INSECURE")]
-    insecure: bool,
+    #[command(flatten)]
+    trust: TrustArguments,
     /// The variant of iptables that holds the rules; auto takes the one in use on the node.
     #[arg(
         long,
@@ -57,9 +56,7 @@ impl Run {
                 "--node: the name is empty; give this node's name as `kubectl get nodes` shows it"
             );
         }
-        if !self.insecure {
-            bail!("TLS is not there yet in this version; --insecure speaks without it");
-        }
+        let controller = self.trust.access(self.controller)?;
         let record = Record::open(&self.state.state_dir)?;
         let kernel = LinuxKernel::open(self.iptables)?;
         outlive_others();
@@ -89,14 +86,15 @@ impl Run {
             .name("programmer".into())
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
-        info!(%node, controller = %self.controller, version = env!("CARGO_PKG_VERSION"), "started");
+        info!(%node, %controller, version = env!("CARGO_PKG_VERSION"), "started");
         let receiver = Receiver {
             node,
-            controller: self.controller,
+            controller,
             slot: slot.clone(),
             applied: applied_receiver.clone(),
             draining,
             health: health.clone(),
+            link: watch::Sender::default(),
         };
         let keeping = keeper.run(applied_receiver);
         let signalled = follow(receiver, keeping, slot.clone(), pages, &health);

@@ -53,7 +53,16 @@ pub struct Facts {
     /// The logarithm of the size of IPVS's table of connections.
     pub connection_table_bits: Looked<u32>,
     /// The controller that was named, and whether it lets us connect.
-    pub controller: Option<(String, Looked<()>)>,
+    pub controller: Option<(String, Result<(), Unreached>)>,
+}
+
+/// Why there is no way to a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreached {
+    /// Nobody answers.
+    NoWay(String),
+    /// Who answers is not believed.
+    Distrusted(String),
 }
 
 /// A disk.

@@ -1,16 +1,11 @@
-//! Where a controller is, and how to get there.
+//! Where a controller is.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tonic::transport::{Channel, Endpoint, Uri};
-use tower::service_fn;
-
-use super::KEEP_ALIVE;
 
 /// A controller's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,39 +46,6 @@ impl fmt::Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => address.fmt(f),
-        }
-    }
-}
-
-impl Address {
-    /// Connects.
-    ///
-    /// # Errors
-    /// What the transport says when nobody answers.
-    pub async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
-        let uri = match self {
-            // The library wants a host to talk of; the connector ignores it.
-            Self::Unix(_) => "http://controller".to_owned(),
-            Self::Tcp(address) => format!("http://{address}"),
-        };
-        let endpoint = Endpoint::from_shared(uri)?
-            .connect_timeout(KEEP_ALIVE)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_while_idle(true);
-        match self {
-            Self::Tcp(_) => endpoint.connect().await,
-            Self::Unix(path) => {
-                let path = path.clone();
-                let connector = service_fn(move |_: Uri| {
-                    let path = path.clone();
-                    async move {
-                        tokio::net::UnixStream::connect(path)
-                            .await
-                            .map(TokioIo::new)
-                    }
-                });
-                endpoint.connect_with_connector(connector).await
-            }
         }
     }
 }

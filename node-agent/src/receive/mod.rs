@@ -3,9 +3,12 @@
 //!
 //! Touches: the network.
 
+mod access;
 mod address;
 mod heard;
+mod link;
 mod session;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,8 +23,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
 use self::heard::Heard;
+pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
+pub use link::{Link, LinkSender};
 pub use session::{Held, Session, SessionError, Step};
+pub use tls::TlsError;
 
 use crate::health::Health;
 use crate::metrics::Changes;
@@ -43,8 +49,8 @@ const ANSWERS: usize = 4;
 pub struct Receiver {
     /// The node's name.
     pub node: Arc<str>,
-    /// Where the controller is.
-    pub controller: Address,
+    /// Where the controller is, and how it is talked to.
+    pub controller: Access,
     /// Where the plan goes.
     pub slot: Arc<PlanSlot>,
     /// What was done about it.
@@ -53,6 +59,8 @@ pub struct Receiver {
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
     /// What is told of health.
     pub health: Arc<Health>,
+    /// What is told of the way to the controller.
+    pub link: LinkSender,
 }
 
 impl Receiver {
@@ -78,6 +86,7 @@ impl Receiver {
             attempt = attempt.saturating_add(1);
             let milliseconds = wait.as_millis();
             let reason = end.map_or_else(|error| error.to_string(), |()| "the stream ended".into());
+            link::down(&self.link, &reason);
             warn!(
                 controller = %self.controller, reason, retry_milliseconds = milliseconds,
                 "no controller; what is programmed stays as it is"
@@ -87,11 +96,7 @@ impl Receiver {
     }
 
     async fn follow(&mut self, heard: &mut Heard) -> Result<(), StreamError> {
-        let channel = self
-            .controller
-            .connect()
-            .await
-            .map_err(StreamError::Connect)?;
+        let channel = self.controller.connect().await?;
         let mut client =
             PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(ANSWERS);
@@ -99,10 +104,11 @@ impl Receiver {
         let held = self.slot.held(&heard.watermark);
         send(&answers, session.hello(heard.wire_version, held.as_ref())).await?;
         let mut incoming = client
-            .watch(ReceiverStream::new(outgoing))
+            .watch(self.controller.request(ReceiverStream::new(outgoing))?)
             .await?
             .into_inner();
         info!(controller = %self.controller, "connected");
+        link::up(&self.link);
         // This controller has heard nothing yet.
         self.draining.mark_changed();
         let mut told = Told {
@@ -235,8 +241,8 @@ fn causes(error: &dyn std::error::Error) -> String {
 
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    #[error("{}", causes(.0))]
-    Connect(tonic::transport::Error),
+    #[error(transparent)]
+    Access(#[from] AccessError),
     #[error("{}", .0.message())]
     Refused(#[from] tonic::Status),
     #[error(transparent)]

@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use portolan_agent::doctor::Check;
+use portolan_agent::doctor::facts::Unreached;
 
 use super::{Broken, alone, disk, fails, put_routes, set_plan, warns};
 use crate::healthy::now;
@@ -111,6 +112,16 @@ pub(super) const BROKEN: &[Broken] = &[
         },
     )),
     fails("no controller", Check::Controller, "firewall", |facts| {
-        facts.controller = Some(("10.0.0.7:10270".into(), Err("Connection refused".into())));
+        let refused = Unreached::NoWay("Connection refused".into());
+        facts.controller = Some(("10.0.0.7:10270".into(), Err(refused)));
     }),
+    fails(
+        "a distrusted one",
+        Check::Controller,
+        "which clock",
+        |facts| {
+            let expired = Unreached::Distrusted("the controller's certificate expired".into());
+            facts.controller = Some(("10.0.0.7:10270".into(), Err(expired)));
+        },
+    ),
 ];

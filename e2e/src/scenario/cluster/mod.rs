@@ -10,6 +10,7 @@ mod printed;
 mod rig;
 mod rules;
 mod stores;
+mod trust;
 
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
@@ -17,3 +18,4 @@ pub(super) use memory::SCENARIO as MEMORY;
 pub(super) use objects::SCENARIO as OBJECTS;
 pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;
+pub(super) use trust::SCENARIO as TRUST;

@@ -76,23 +76,21 @@ impl<'a> Rig<'a> {
 
     /// Starts the controller with the rights of its own user.
     pub(super) fn start_controller(&mut self) -> Result<()> {
+        let listen = format!("unix:{}", self.socket().display());
+        self.start_controller_with(&["--listen", &listen, "--insecure"])
+    }
+
+    /// The same, with words of how it is reached.
+    pub(super) fn start_controller_with(&mut self, more: &[&str]) -> Result<()> {
         let kubeconfig = self
             .plane
             .user(installation::CONTROLLER, None, Reach::Here)?;
         let kubeconfig = kubeconfig.display().to_string();
-        let listen = format!("unix:{}", self.socket().display());
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.controller_log())?;
-        let words = [
-            "run",
-            "--kubeconfig",
-            &kubeconfig,
-            "--listen",
-            &listen,
-            "--insecure",
-        ];
+        let words = [&["run", "--kubeconfig", &kubeconfig], more].concat();
         self.controller = Some(Program::Controller.start(&words, &log)?);
         Ok(())
     }
@@ -114,6 +112,16 @@ impl<'a> Rig<'a> {
         let names = (1..=count).map(|number| format!("node-{number}"));
         self.agents = Some(LightAgents::start(&self.socket(), names)?);
         Ok(())
+    }
+
+    /// Lets these be the agents.
+    pub(super) fn set_agents(&mut self, agents: LightAgents) {
+        self.agents = Some(agents);
+    }
+
+    /// A place for a file that goes with everything else.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path.join(name)
     }
 
     /// The agents.

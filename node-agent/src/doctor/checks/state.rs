@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use portolan_plan::{NodeEntry, NodePlan};
 
 use super::unless_privileged;
+use crate::doctor::facts::Unreached;
 use crate::doctor::{Check, Facts, Finding};
 use crate::saved::Origin;
 use crate::show::ago;
@@ -178,7 +179,13 @@ pub(super) fn controller(facts: &Facts) -> Vec<Finding> {
     };
     vec![match reached {
         Ok(()) => Finding::ok(check, format!("{address} can be reached")),
-        Err(reason) => {
+        Err(Unreached::Distrusted(reason)) => {
+            let told = format!("{address} is not believed: {reason}");
+            let remedy = "`date -u` here and on the controller's node tells which clock is wrong; else put the \
+                          certificate, --controller-ca or --controller-name right; what is programmed stays";
+            Finding::fail(check, told, remedy)
+        }
+        Err(Unreached::NoWay(reason)) => {
             let told = format!("{address} cannot be reached: {reason}");
             let remedy = "see that a controller runs (`kubectl get pods -A -o wide | grep portolan`) and that no \
                           firewall or route keeps this node from its address; what is programmed stays";

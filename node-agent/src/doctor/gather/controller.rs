@@ -1,37 +1,30 @@
 //! Whether a controller lets this node connect.
 
-use std::io;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use crate::doctor::facts::Looked;
-use crate::receive::Address;
+use crate::doctor::facts::Unreached;
+use crate::receive::{Access, AccessError};
 
 /// A controller farther away than this is of no use.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Connects and closes; nothing is said.
-pub(super) fn reach(address: &Address) -> (String, Looked<()>) {
-    let reached = connect(address).map_err(|error| error.to_string());
-    (address.to_string(), reached)
+/// Connects, sees whether who answers is believed, and closes; nothing is said.
+pub(super) fn reach(access: &Access) -> (String, Result<(), Unreached>) {
+    let why = |error: AccessError| match error {
+        AccessError::Tls(error) => Unreached::Distrusted(error.to_string()),
+        other => Unreached::NoWay(other.to_string()),
+    };
+    (access.to_string(), connect(access).map_err(why))
 }
 
-fn connect(address: &Address) -> io::Result<()> {
+fn connect(access: &Access) -> Result<(), AccessError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let connect = async {
-        match address {
-            Address::Tcp(address) => TcpStream::connect(address).await.map(drop),
-            Address::Unix(path) => UnixStream::connect(path).await.map(drop),
-        }
-    };
-    let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {LIMIT:?}"));
-    runtime
-        .block_on(async { timeout(LIMIT, connect).await })
-        .unwrap_or_else(|_| Err(silent()))
+    let seen = runtime.block_on(async { timeout(LIMIT, access.see()).await });
+    seen.unwrap_or(Err(AccessError::Silent(LIMIT)))
 }
 
 #[cfg(test)]
@@ -40,18 +33,19 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::receive::Address;
 
     #[test]
     fn a_controller_is_reached_where_somebody_listens() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let tcp = Address::Tcp(address);
+        let tcp = Access::insecure(Address::Tcp(address));
         assert_eq!(reach(&tcp), (address.to_string(), Ok(())));
         drop(listener);
         assert!(reach(&tcp).1.is_err());
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("controller.sock");
-        let unix = Address::Unix(path.clone());
+        let unix = Access::insecure(Address::Unix(path.clone()));
         assert!(reach(&unix).1.is_err());
         let listener = UnixListener::bind(&path).unwrap();
         assert_eq!(reach(&unix).1, Ok(()));

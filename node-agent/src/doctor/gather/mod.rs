@@ -21,7 +21,7 @@ use crate::kernel::IptablesChoice;
 use crate::kernel::linux::{
     self, Links, MODULES, Servers, Tables, is_module_loaded, machine, nft_tables, read_sysctl,
 };
-use crate::receive::Address;
+use crate::receive::Access;
 use crate::record::Record;
 use crate::saved::SavedPlan;
 
@@ -35,7 +35,7 @@ pub struct Where {
     /// Our device; the one that the plan names, if nobody says.
     pub device: Option<String>,
     /// A controller that should be within reach.
-    pub controller: Option<Address>,
+    pub controller: Option<Access>,
 }
 
 /// Gathers all facts about the node that this runs on.

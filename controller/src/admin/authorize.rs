@@ -1,0 +1,132 @@
+//! Who may see a page: a user whom the API server knows and whom its rules let get the page's path
+//! (`nonResourceURLs`).
+
+use crate::trust::{Reviewer, Token, user};
+
+/// Somebody may not see a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    /// The status of the answer: 401, 403 or 503.
+    pub status: u16,
+    /// Why, and what to check.
+    pub message: String,
+}
+
+/// Whether who shows this `authorization` header may get a path.
+///
+/// # Errors
+/// [`Denied`] when nobody is shown, nobody knows them, or no rule lets them.
+pub async fn authorize(
+    reviewer: Option<&dyn Reviewer>,
+    header: Option<&str>,
+    path: &str,
+) -> Result<(), Denied> {
+    let denied = |status, message: String| Denied { status, message };
+    let Some(reviewer) = reviewer else {
+        let words = "without an API server nobody is known here".into();
+        return Err(denied(401, words));
+    };
+    let Some(token) = header.and_then(Token::of_header) else {
+        let words =
+            "no token came (authorization: Bearer); `kubectl create token` makes one".into();
+        return Err(denied(401, words));
+    };
+    let away = |why| denied(503, format!("the API server cannot be asked: {why}"));
+    let status = reviewer.review(&token, None).await.map_err(away)?;
+    let (name, groups) = user(&status).map_err(|why| {
+        denied(
+            401,
+            format!("the API server does not accept the token ({why})"),
+        )
+    })?;
+    if reviewer.may_get(&name, &groups, path).await.map_err(away)? {
+        return Ok(());
+    }
+    let words = format!("{name} may not get {path}: a ClusterRole with nonResourceURLs lets users");
+    Err(denied(403, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::BoxFuture;
+    use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+    use serde_json::json;
+
+    use super::*;
+    use crate::trust::Reviewed;
+
+    /// Knows two users by their tokens, and lets one of them get one page.
+    #[derive(Debug)]
+    struct Rules;
+
+    impl Reviewer for Rules {
+        fn review<'a>(
+            &'a self,
+            token: &'a Token,
+            audience: Option<&'a str>,
+        ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>> {
+            assert_eq!(audience, None);
+            let known =
+                |name: &str| Token::of_header(&format!("Bearer {name}")).as_ref() == Some(token);
+            let answer = if known("away") {
+                Err("connection refused".into())
+            } else if let Some(name) = ["ada", "bob"].into_iter().find(|name| known(name)) {
+                let user = json!({"username": name, "groups": ["people"]});
+                Ok(json!({"authenticated": true, "user": user}))
+            } else {
+                Ok(json!({"error": "invalid bearer token"}))
+            };
+            let answer = answer.map(|status| serde_json::from_value(status).unwrap());
+            Box::pin(std::future::ready(answer))
+        }
+
+        fn may_get<'a>(
+            &'a self,
+            user: &'a str,
+            groups: &'a [String],
+            path: &'a str,
+        ) -> BoxFuture<'a, Reviewed<bool>> {
+            let may = user == "ada" && groups == ["people"] && path == "/debug/plans";
+            Box::pin(std::future::ready(Ok(may)))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_for_whom_the_api_server_knows_and_lets() {
+        let ask = async |header, path| {
+            let answer = authorize(Some(&Rules), header, path).await;
+            answer.map_err(|denied| (denied.status, denied.message))
+        };
+        assert_eq!(ask(Some("Bearer ada"), "/debug/plans").await, Ok(()));
+        let cases = [
+            (
+                Some("Bearer ada"),
+                "/debug/other",
+                403,
+                "ada may not get /debug/other",
+            ),
+            (Some("Bearer bob"), "/debug/plans", 403, "nonResourceURLs"),
+            (
+                Some("Bearer eve"),
+                "/debug/plans",
+                401,
+                "invalid bearer token",
+            ),
+            (Some("Basic ada"), "/debug/plans", 401, "no token"),
+            (None, "/debug/plans", 401, "kubectl create token"),
+            (
+                Some("Bearer away"),
+                "/debug/plans",
+                503,
+                "connection refused",
+            ),
+        ];
+        for (header, path, status, words) in cases {
+            let (found, message) = ask(header, path).await.unwrap_err();
+            assert_eq!(found, status, "{message}");
+            assert!(message.contains(words), "{message}");
+        }
+        let nobody = authorize(None, Some("Bearer ada"), "/").await.unwrap_err();
+        assert_eq!(nobody.status, 401);
+    }
+}

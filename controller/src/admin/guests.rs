@@ -1,0 +1,66 @@
+//! Connections, of which there are only so many. Who comes then is served, and whoever has been there for
+//! longest goes.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::Pages;
+
+/// At most so many at once.
+const MOST: usize = 64;
+/// How long a client may take for the head of a request, and be silent between two.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The longest head of a request; tokens are in it.
+const LONGEST_HEAD: usize = 32 * 1024;
+
+/// Who is served.
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    /// From the first to the last who came.
+    here: Mutex<VecDeque<AbortHandle>>,
+}
+
+impl Guests {
+    /// Serves one more, as a task of `tasks`, with which it ends.
+    pub(super) fn welcome(
+        &self,
+        stream: TcpStream,
+        pages: &Arc<Pages>,
+        local: bool,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let guest = tasks.spawn(serve(stream, pages.clone(), local));
+        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        here.retain(|guest| !guest.is_finished());
+        if here.len() >= MOST
+            && let Some(first) = here.pop_front()
+        {
+            first.abort();
+        }
+        here.push_back(guest);
+    }
+}
+
+async fn serve(stream: TcpStream, pages: Arc<Pages>, local: bool) {
+    let answer = |request: Request<Incoming>| {
+        let pages = pages.clone();
+        async move { Ok::<_, Infallible>(pages.answer(&request, local).await) }
+    };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(LONGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    // Whatever ends a connection, it is the client's affair.
+    drop(connection.await);
+}

@@ -1,0 +1,165 @@
+//! Pages of the controller over HTTP/1.1: `/healthz`, `/readyz` and `/metrics` for everybody, all else for
+//! whom the API server knows and lets.
+//!
+//! Touches: the network, and the API server for that.
+
+mod authorize;
+mod guests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, Request, Response};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+pub use authorize::{Denied, authorize};
+
+use crate::metrics::{Metrics, TEXT};
+use crate::store::Store;
+use crate::trust::Reviewer;
+use guests::Guests;
+
+/// When an address that cannot be had is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// A pause when no connection can be taken: there are too many open files.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// What the pages show.
+#[derive(Debug)]
+pub struct Pages {
+    /// What is counted.
+    pub metrics: Metrics,
+    /// The plans: ready is who has some.
+    pub store: Arc<Store>,
+    /// Who knows users; without one nobody is known.
+    pub reviewer: Option<Arc<dyn Reviewer>>,
+}
+
+/// Answers there for as long as the program runs. What keeps it from listening keeps nothing else.
+pub async fn serve(address: SocketAddr, pages: Arc<Pages>) {
+    let mut told = None;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return accept(listener, pages).await,
+            Err(error) => {
+                let words = error.to_string();
+                if told.as_ref() != Some(&words) {
+                    warn!(
+                        %address,
+                        "no health and no metrics of this controller: {words}; see --admin"
+                    );
+                    told = Some(words);
+                }
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, pages: Arc<Pages>) {
+    let address = listener.local_addr().ok();
+    let local = address.is_some_and(|address| address.ip().is_loopback());
+    if let Some(address) = address {
+        info!(%address, "health and metrics");
+    }
+    let guests = Guests::default();
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            taken = listener.accept() => match taken {
+                Ok((stream, _)) => guests.welcome(stream, &pages, local, &mut tasks),
+                Err(_) => sleep(BREATH).await,
+            },
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+impl Pages {
+    /// Answers a request that came over loopback, or from anywhere.
+    pub async fn answer<B>(&self, request: &Request<B>, local: bool) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(405, "only GET\n");
+        }
+        let path = request.uri().path();
+        match path {
+            "/healthz" => text(200, "ok"),
+            "/readyz" if *self.store.changes().borrow() > 0 => text(200, "ok"),
+            "/readyz" => text(503, "nothing is planned yet\n"),
+            "/metrics" => match self.metrics.text() {
+                Ok(metrics) => of_type(200, TEXT, metrics),
+                Err(error) => text(500, format!("{error}\n")),
+            },
+            _ if !local => text(
+                403,
+                "only over loopback, where nobody can read the token on its way\n",
+            ),
+            _ => {
+                let header = request.headers().get(AUTHORIZATION);
+                let header = header.and_then(|value| value.to_str().ok());
+                match authorize(self.reviewer.as_deref(), header, path).await {
+                    Ok(()) => text(404, "404 page not found\n"),
+                    Err(denied) => text(denied.status, denied.message + "\n"),
+                }
+            }
+        }
+    }
+}
+
+fn text(status: u16, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    of_type(status, "text/plain; charset=utf-8", body)
+}
+
+fn of_type(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    if let Ok(status) = status.try_into() {
+        *response.status_mut() = status;
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::metrics::Counters;
+
+    async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
+        let request = Request::get(path).body(()).unwrap();
+        let response = pages.answer(&request, local).await;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn health_and_metrics_are_for_everybody_and_ready_is_who_has_planned() {
+        let store: Arc<Store> = Arc::default();
+        let pages = Pages {
+            metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
+            store: store.clone(),
+            reviewer: None,
+        };
+        assert_eq!(get(&pages, "/healthz", false).await.0, 200);
+        assert_eq!(get(&pages, "/readyz", false).await.0, 503);
+        store.publish(portolan_planner::Update::default());
+        assert_eq!(get(&pages, "/readyz", false).await.0, 200);
+        let (status, metrics) = get(&pages, "/metrics", false).await;
+        assert_eq!(status, 200);
+        assert!(metrics.contains("portolan_controller_plans 0"), "{metrics}");
+        assert_eq!(get(&pages, "/debug", false).await.0, 403);
+        assert_eq!(get(&pages, "/debug", true).await.0, 401);
+    }
+}

@@ -1,0 +1,65 @@
+//! Opens the socket that agents come to, by what was asked for.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use futures::future::{BoxFuture, FutureExt as _};
+use kube::Client;
+
+use crate::config::{Certificate, Security};
+use crate::metrics::Counters;
+use crate::serve::{Entrance, Listen, Listener};
+use crate::tls::{Keeper, Presented, server_config};
+use crate::trust::{ApiReviewer, Gate, Tokens};
+
+/// The socket, where it is, and what has to be done for it as long as it is open.
+pub(super) struct Opened {
+    pub(super) listener: Listener,
+    pub(super) listen: Listen,
+    pub(super) keeping: BoxFuture<'static, ()>,
+}
+
+/// Opens it. Without an API server there is no client.
+pub(super) async fn open(
+    listen: Listen,
+    security: Security,
+    client: Option<Client>,
+    counters: &Arc<Counters>,
+) -> anyhow::Result<Opened> {
+    let (certificate, options) = match security {
+        Security::Insecure => {
+            let (listener, listen) = listen.open_insecure_counted(counters.clone()).await?;
+            return Ok(Opened {
+                listener,
+                listen,
+                keeping: std::future::pending().boxed(),
+            });
+        }
+        Security::Tls {
+            certificate,
+            tokens,
+        } => (certificate, tokens),
+    };
+    let client = client.context("TLS needs an API server, which reviews tokens")?;
+    let (presented, keeping) = match certificate {
+        Certificate::Given(files) => {
+            let presented = Presented::new(files.read()?);
+            (presented.clone(), files.follow(presented).boxed())
+        }
+        Certificate::Own(kept) => {
+            let presented = Presented::none();
+            let keeper = Keeper::new(client.clone(), kept);
+            (presented.clone(), keeper.follow(presented).boxed())
+        }
+    };
+    let config = server_config(presented).context("set up TLS")?;
+    let reviewer = Arc::new(ApiReviewer::new(client));
+    let tokens = Tokens::new(options, reviewer, counters.clone());
+    let entrance = Entrance::secure(config, Gate::Tokens(tokens), counters.clone());
+    let (listener, listen) = listen.open(entrance).await?;
+    Ok(Opened {
+        listener,
+        listen,
+        keeping,
+    })
+}

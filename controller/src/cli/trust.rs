@@ -1,0 +1,110 @@
+//! TLS and tokens: flags of `run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+use crate::config::Certificate;
+use crate::tls::{Files, Kept};
+use crate::trust::{Named, TokenOptions};
+
+#[derive(Debug, Args)]
+pub(super) struct TrustArguments {
+    /// Serve without TLS, on loopback or a Unix socket only.
+    #[arg(long, env = "PORTOLAN_INSECURE", value_parser = BoolishValueParser::new())]
+    pub(super) insecure: bool,
+    /// The certificate that agents are shown, and those that lead to its authority, as PEM. Agents want
+    /// it for the name that their --controller-name says. Both files are followed.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PORTOLAN_TLS_CERT",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PORTOLAN_TLS_KEY",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+    /// A Secret in which the controller keeps an authority and a certificate of its own, made if it is not
+    /// there and renewed in time. For all replicas together.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        env = "PORTOLAN_TLS_SECRET",
+        requires = "ca_configmap",
+        conflicts_with = "tls_cert"
+    )]
+    tls_secret: Option<Named>,
+    /// A ConfigMap in which agents find whom to believe, as ca.crt.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        env = "PORTOLAN_CA_CONFIGMAP",
+        requires = "tls_secret"
+    )]
+    ca_configmap: Option<Named>,
+    /// The name that a certificate of its own is for; the agents' --controller-name.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PORTOLAN_CONTROLLER_NAME",
+        default_value = "portolan-controller"
+    )]
+    controller_name: String,
+    /// Whom agents' tokens have to be meant for.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PORTOLAN_TOKEN_AUDIENCE",
+        default_value = "portolan-controller"
+    )]
+    token_audience: String,
+    /// The service account of agents.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        env = "PORTOLAN_AGENT_SERVICE_ACCOUNT",
+        default_value = "portolan/portolan-agent"
+    )]
+    agent_service_account: Named,
+    /// How long a stream goes on, in seconds, until its token is reviewed again: so long or up to half
+    /// as long again. A stream whose pod was deleted, or whose token has expired, ends then.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "PORTOLAN_TOKEN_REVIEW_PERIOD",
+        default_value_t = 600,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    token_review_period: u64,
+}
+
+impl TrustArguments {
+    pub(super) fn certificate(&self) -> Option<Certificate> {
+        if let Some((secret, bundle)) = self.tls_secret.clone().zip(self.ca_configmap.clone()) {
+            let name = self.controller_name.clone();
+            return Some(Certificate::Own(Kept {
+                secret,
+                bundle,
+                name,
+            }));
+        }
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(Certificate::Given(Files { certificate, key }))
+    }
+
+    pub(super) fn tokens(&self) -> TokenOptions {
+        TokenOptions {
+            audience: self.token_audience.clone(),
+            account: self.agent_service_account.clone(),
+            review_period: Duration::from_secs(self.token_review_period),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the controller counts as it happens, and what it reads when somebody asks.
+//!
+//! The registry's text is OpenMetrics, which every scraper takes. Labels are words of ours: no name of a
+//! node, a Service or an address.
+
+use std::fmt::Error;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::board::Board;
+use crate::store::Store;
+use crate::trust::Reason;
+
+/// What the registry's text is.
+pub(crate) const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfReason {
+    reason: Reason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfAnswer {
+    answered: &'static str,
+}
+
+/// All that is counted.
+#[derive(Debug)]
+pub struct Counters {
+    refusals: Family<OfReason, Counter>,
+    reviews: Family<OfAnswer, Counter>,
+    streams: Counter,
+    batches: Counter,
+    bytes: Counter,
+}
+
+impl Default for Counters {
+    /// Every series is there from the beginning, so that the first count is an increase, too.
+    fn default() -> Self {
+        let counters = Self {
+            refusals: Family::default(),
+            reviews: Family::default(),
+            streams: Counter::default(),
+            batches: Counter::default(),
+            bytes: Counter::default(),
+        };
+        for reason in Reason::ALL {
+            drop(counters.refusals.get_or_create(&OfReason { reason }));
+        }
+        for answered in ["yes", "no"] {
+            drop(counters.reviews.get_or_create(&OfAnswer { answered }));
+        }
+        counters
+    }
+}
+
+impl Counters {
+    /// A stream, or a connection before it, was refused.
+    pub(crate) fn refused(&self, reason: Reason) {
+        self.refusals.get_or_create(&OfReason { reason }).inc();
+    }
+
+    /// The API server was asked about a token.
+    pub(crate) fn reviewed(&self, answered: bool) {
+        let answered = if answered { "yes" } else { "no" };
+        self.reviews.get_or_create(&OfAnswer { answered }).inc();
+    }
+
+    /// A stream was opened.
+    pub(crate) fn opened(&self) {
+        self.streams.inc();
+    }
+
+    /// A batch was sent.
+    pub(crate) fn batch(&self) {
+        self.batches.inc();
+    }
+
+    /// What was written to agents: for whoever writes.
+    pub(crate) fn bytes(&self) -> Counter {
+        self.bytes.clone()
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "portolan_controller_stream_refusals",
+            "Streams and connections of agents that were refused, by reason",
+            self.refusals.clone(),
+        );
+        registry.register(
+            "portolan_controller_token_reviews",
+            "Reviews of tokens that the API server was asked for, and whether it answered",
+            self.reviews.clone(),
+        );
+        registry.register(
+            "portolan_controller_streams",
+            "Streams that were opened",
+            self.streams.clone(),
+        );
+        registry.register(
+            "portolan_controller_batches",
+            "Batches that were sent to agents",
+            self.batches.clone(),
+        );
+        registry.register(
+            "portolan_controller_stream_bytes",
+            "Bytes that were written to agents, before TLS",
+            self.bytes.clone(),
+        );
+    }
+}
+
+/// What is read when somebody asks.
+#[derive(Debug)]
+struct Sources {
+    board: Arc<Board>,
+    store: Arc<Store>,
+}
+
+impl Collector for Sources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let gauges = [
+            (
+                "portolan_controller_connected_agents",
+                "Agents whose stream is open here",
+                self.board.connected_agents(),
+            ),
+            (
+                "portolan_controller_plans",
+                "Nodes that have a plan",
+                self.store.nodes(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            let kind = gauge.metric_type();
+            gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// All metrics of the program.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+}
+
+impl Metrics {
+    /// Metrics of these.
+    pub fn new(counters: &Counters, board: Arc<Board>, store: Arc<Store>) -> Self {
+        let mut registry = Registry::default();
+        counters.register(&mut registry);
+        registry.register_collector(Box::new(Sources { board, store }));
+        Self { registry }
+    }
+
+    /// All of them as text.
+    ///
+    /// # Errors
+    /// Never: text takes everything.
+    pub fn text(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_series_is_there_before_anything_happens() {
+        let counters = Counters::default();
+        let metrics = Metrics::new(&counters, Arc::default(), Arc::default());
+        counters.refused(Reason::other_node);
+        counters.reviewed(true);
+        counters.batch();
+        let text = metrics.text().unwrap();
+        let mut samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        samples.sort_unstable();
+        insta::assert_snapshot!(samples.join("\n"), @"");
+    }
+}

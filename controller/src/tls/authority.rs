@@ -1,0 +1,89 @@
+//! Makes authorities and the certificates that they sign. Touches: chance.
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SerialNumber, date_time_ymd,
+};
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use super::keyring::{Authority, KeyringError, Signed};
+
+/// How long an authority is good for, in seconds: 10 years.
+const AUTHORITY_LIFE: u64 = 3650 * 24 * 3600;
+/// How long a certificate is good for, in seconds: 90 days.
+const SERVING_LIFE: u64 = 90 * 24 * 3600;
+/// Clocks of agents may be behind so many seconds.
+const CLOCKS: u64 = 3600;
+
+/// A new authority.
+pub(super) fn authority(now: u64) -> Result<Authority, KeyringError> {
+    let until = now + AUTHORITY_LIFE;
+    let serial = serial()?;
+    let name = format!("portolan {}", hex(&serial));
+    let mut params = params_of(&name);
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    within(&mut params, now, until);
+    let key = KeyPair::generate()?;
+    let pem = key.serialize_pem();
+    let issuer = CertifiedIssuer::self_signed(params, key)?;
+    let signed = Signed {
+        certificate: issuer.pem(),
+        key: pem,
+        from: now,
+        until,
+    };
+    Ok(Authority { name, signed })
+}
+
+/// A certificate of the controller, for this name.
+pub(super) fn serving(by: &Authority, name: &str, now: u64) -> Result<Signed, KeyringError> {
+    let until = (now + SERVING_LIFE).min(by.signed.until);
+    let mut params = CertificateParams::new(vec![name.to_owned()])?;
+    params.serial_number = Some(SerialNumber::from_slice(&serial()?));
+    within(&mut params, now, until);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let issuer = Issuer::new(params_of(&by.name), KeyPair::from_pem(&by.signed.key)?);
+    let key = KeyPair::generate()?;
+    Ok(Signed {
+        certificate: params.signed_by(&key, &issuer)?.pem(),
+        key: key.serialize_pem(),
+        from: now,
+        until,
+    })
+}
+
+fn params_of(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+/// 127 bits of chance: a serial number is positive.
+fn serial() -> Result<[u8; 16], KeyringError> {
+    let mut serial = [0; 16];
+    let filled = SystemRandom::new().fill(&mut serial);
+    filled.map_err(|_| KeyringError::Chance)?;
+    serial[0] &= 0x7f;
+    Ok(serial)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn within(params: &mut CertificateParams, now: u64, until: u64) {
+    let start = date_time_ymd(1970, 1, 1);
+    params.not_before = start + Duration::from_secs(now.saturating_sub(CLOCKS));
+    params.not_after = start + Duration::from_secs(until);
+}

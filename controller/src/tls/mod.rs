@@ -1,0 +1,41 @@
+//! The certificate that agents are shown: where it comes from, and how it is replaced while streams go on.
+//!
+//! A [`Presented`] holds what is shown; every new connection asks it. [`files`] follows two files, and
+//! [`secret`] an object in the cluster in which the controller keeps an authority of its own.
+
+mod authority;
+mod files;
+mod keyring;
+mod pair;
+mod presented;
+mod secret;
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::server::NoServerSessionStorage;
+
+pub use files::{Files, FilesError};
+pub use pair::{Pair, PairError};
+pub use presented::Presented;
+pub use secret::{Keeper, Kept};
+
+/// What both sides speak over TLS.
+const HTTP_2: &[u8] = b"h2";
+
+/// TLS 1.3 as this server speaks it.
+///
+/// # Errors
+/// When the cryptography that is built in lacks something.
+pub fn server_config(presented: Arc<Presented>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(presented);
+    config.alpn_protocols = vec![HTTP_2.to_vec()];
+    // Agents see the certificate of the day at each connection, and 5,000 sessions take no memory.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,126 @@
+//! What a token says of itself. Nobody has checked it: it makes refusals cheap and their words clear, and
+//! admits nobody.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde::de::value::{Error, StringDeserializer};
+
+use super::token::Token;
+
+/// Longer tokens are of nobody we know.
+const LONGEST: usize = 16 * 1024;
+
+/// What a token says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claims {
+    /// Whom it is meant for.
+    pub(super) audiences: Vec<String>,
+    /// Whose it is, like `system:serviceaccount:NS:NAME`.
+    pub(super) subject: String,
+    /// Until when.
+    pub(super) expires: Option<SystemTime>,
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    aud: Audiences,
+    #[serde(default)]
+    sub: String,
+    exp: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    Many(Vec<String>),
+    One(String),
+}
+
+impl Default for Audiences {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl Claims {
+    /// Reads them; `None` where there are none, as in what is no token of a service account.
+    pub(super) fn read(token: &Token) -> Option<Self> {
+        let text = token.as_str();
+        if text.len() > LONGEST {
+            return None;
+        }
+        let mut parts = text.split('.');
+        let (Some(_), Some(payload), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let payload: Payload = serde_json::from_slice(&decoded(payload)?).ok()?;
+        let expires = payload.exp.map(Duration::from_secs);
+        Some(Self {
+            audiences: match payload.aud {
+                Audiences::Many(many) => many,
+                Audiences::One(one) => vec![one],
+            },
+            subject: payload.sub,
+            expires: expires.and_then(|after| SystemTime::UNIX_EPOCH.checked_add(after)),
+        })
+    }
+}
+
+/// base64url without its padding, as tokens have it, turned into the one that the API uses.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let mut text = text.replace('-', "+").replace('_', "/");
+    while text.len() % 4 != 0 {
+        text.push('=');
+    }
+    let decoder = StringDeserializer::<Error>::new(text);
+    let ByteString(bytes) = ByteString::deserialize(decoder).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A token that says this of itself, with a signature of nobody.
+    pub(in crate::trust) fn token(payload: &Value) -> Token {
+        let encode = |value: &Value| {
+            let bytes = ByteString(value.to_string().into_bytes());
+            let text = serde_json::to_value(bytes).unwrap();
+            let text = text.as_str().unwrap().trim_end_matches('=').to_owned();
+            text.replace('+', "-").replace('/', "_")
+        };
+        let header = encode(&json!({"alg": "none"}));
+        let text = format!("Bearer {header}.{}.sig", encode(payload));
+        Token::of_header(&text).unwrap()
+    }
+
+    #[test]
+    fn claims_are_read_whatever_their_length() {
+        for padding in ["", "a", "ab", "abc", "\u{ff}\u{fe}?>"] {
+            let payload = json!({"aud": ["x", "y"], "sub": "s", "exp": 60, "more": padding});
+            let claims = Claims::read(&token(&payload)).unwrap();
+            assert_eq!(claims.audiences, ["x", "y"]);
+            assert_eq!(claims.subject, "s");
+            let minute = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+            assert_eq!(claims.expires, Some(minute));
+        }
+        let one = Claims::read(&token(&json!({"aud": "x"}))).unwrap();
+        assert_eq!((one.audiences, one.expires), (vec!["x".to_owned()], None));
+    }
+
+    #[test]
+    fn what_is_no_token_has_no_claims() {
+        let long = format!("a.{}.c", "b".repeat(LONGEST));
+        for text in ["abc", "a.b", "a.b.c", "a.e30.c.d", "a.!!!!.c", "..", &long] {
+            let token = Token::of_header(&format!("Bearer {text}")).unwrap();
+            assert_eq!(Claims::read(&token), None, "{text:.20}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Asks the API server whose a token is, and what somebody may do. Touches: the API server.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::token::Token;
+
+/// How long an answer may take.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The API server's answer, or in words why there is none.
+pub type Reviewed<T> = Result<T, String>;
+
+/// Who knows whose tokens are and what users may do.
+pub trait Reviewer: fmt::Debug + Send + Sync + 'static {
+    /// Whose the token is, if it is meant for the audience; without one: for the API server itself.
+    fn review<'a>(
+        &'a self,
+        token: &'a Token,
+        audience: Option<&'a str>,
+    ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>>;
+
+    /// Whether a user may get this path, which is no path of the API server.
+    fn may_get<'a>(
+        &'a self,
+        user: &'a str,
+        groups: &'a [String],
+        path: &'a str,
+    ) -> BoxFuture<'a, Reviewed<bool>>;
+}
+
+/// The API server.
+#[derive(Clone)]
+pub struct ApiReviewer {
+    tokens: Api<TokenReview>,
+    access: Api<SubjectAccessReview>,
+}
+
+impl ApiReviewer {
+    /// Asks it through this client.
+    pub fn new(client: Client) -> Self {
+        Self {
+            tokens: Api::all(client.clone()),
+            access: Api::all(client),
+        }
+    }
+}
+
+impl fmt::Debug for ApiReviewer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiReviewer").finish_non_exhaustive()
+    }
+}
+
+impl Reviewer for ApiReviewer {
+    fn review<'a>(
+        &'a self,
+        token: &'a Token,
+        audience: Option<&'a str>,
+    ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: token.as_str().to_owned(),
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
+            },
+            ..TokenReview::default()
+        };
+        Box::pin(async move {
+            let params = PostParams::default();
+            let review = answer(self.tokens.create(&params, &review), "tokenreviews").await?;
+            review.status.ok_or_else(|| "it answers nothing".into())
+        })
+    }
+
+    fn may_get<'a>(
+        &'a self,
+        user: &'a str,
+        groups: &'a [String],
+        path: &'a str,
+    ) -> BoxFuture<'a, Reviewed<bool>> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.to_owned()),
+                groups: Some(groups.to_vec()),
+                non_resource_attributes: Some(NonResourceAttributes {
+                    path: Some(path.to_owned()),
+                    verb: Some("get".to_owned()),
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        Box::pin(async move {
+            let params = PostParams::default();
+            let create = self.access.create(&params, &review);
+            let review = answer(create, "subjectaccessreviews").await?;
+            Ok(review.status.is_some_and(|status| status.allowed))
+        })
+    }
+}
+
+async fn answer<T>(asked: impl Future<Output = kube::Result<T>>, what: &str) -> Reviewed<T> {
+    match tokio::time::timeout(LONGEST, asked).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(format!(
+            "{}; the controller has to be allowed to create {what}",
+            status.message
+        )),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", LONGEST.as_secs())),
+    }
+}

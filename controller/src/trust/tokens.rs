@@ -1,0 +1,208 @@
+//! Tokens of agents: reviewed by the API server, once for all who show the same one at the same time, and
+//! so seldom that agents who all come back together do not flood it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::bucket::Bucket;
+use super::cache::Cache;
+use super::claims::Claims;
+use super::refusal::{Reason, Refusal};
+use super::reviewer::Reviewer;
+use super::token::{Token, TokenHash};
+use super::verdict::{self, Identity};
+use crate::metrics::Counters;
+
+/// Reviews in a second, after a first burst: 5,000 agents are through in less than a minute.
+const A_SECOND: u32 = 100;
+const BURST: u32 = 200;
+/// Who would wait longer is told to come back.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// An object by namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not NAMESPACE/NAME");
+        let is_part = |part: &str| {
+            let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+            !part.is_empty() && part.len() <= 253 && part.chars().all(known)
+        };
+        let (namespace, name) = text.split_once('/').ok_or_else(wrong)?;
+        if !is_part(namespace) || !is_part(name) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        })
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a token has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenOptions {
+    /// Whom it has to be meant for.
+    pub audience: String,
+    /// The service account of agents.
+    pub account: Named,
+    /// How long a stream goes on at least before its token is reviewed again.
+    pub review_period: Duration,
+}
+
+impl TokenOptions {
+    /// The account as the API server calls it.
+    pub(super) fn username(&self) -> String {
+        let Named { namespace, name } = &self.account;
+        format!("system:serviceaccount:{namespace}:{name}")
+    }
+}
+
+type Verdict = Result<Identity, Refusal>;
+type Flight = watch::Receiver<Option<Verdict>>;
+
+/// Knows whose tokens are.
+#[derive(Debug)]
+pub struct Tokens {
+    pub(super) options: TokenOptions,
+    reviewer: Arc<dyn Reviewer>,
+    counters: Arc<Counters>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    cache: Cache,
+    bucket: Bucket,
+    /// Reviews under way, each for all who wait for it.
+    flights: HashMap<TokenHash, Flight>,
+}
+
+impl Tokens {
+    /// Asks the reviewer about what it does not know.
+    pub fn new(
+        options: TokenOptions,
+        reviewer: Arc<dyn Reviewer>,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            options,
+            reviewer,
+            counters,
+            state: Mutex::new(State {
+                cache: Cache::default(),
+                bucket: Bucket::new(A_SECOND, BURST, LONGEST_WAIT),
+                flights: HashMap::new(),
+            }),
+        })
+    }
+
+    /// Whose the token is; known for up to a minute.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what is wrong with it, or that nobody can be asked now.
+    pub async fn identity(self: &Arc<Self>, token: &Token) -> Verdict {
+        let claims = Claims::read(token);
+        verdict::claimed(claims.as_ref(), &self.options)?;
+        let Some(claims) = claims else {
+            return Err(interrupted());
+        };
+        let hash = token.hash();
+        let mut flight = {
+            let mut state = self.state();
+            if let Some(verdict) = state.cache.get(&hash, Instant::now().into_std()) {
+                return verdict;
+            }
+            match state.flights.get(&hash) {
+                Some(flight) => flight.clone(),
+                None => self.take_off(&mut state, hash, token, claims)?,
+            }
+        };
+        let landed = flight.wait_for(Option::is_some).await;
+        let verdict = landed.ok().and_then(|verdict| verdict.clone());
+        verdict.unwrap_or_else(|| Err(interrupted()))
+    }
+
+    /// The same of now, whatever was known a moment ago.
+    pub(super) async fn identity_now(self: &Arc<Self>, token: &Token) -> Verdict {
+        self.state().cache.forget(&token.hash());
+        self.identity(token).await
+    }
+
+    /// Begins a review, which goes on even if nobody waits for it any more.
+    fn take_off(
+        self: &Arc<Self>,
+        state: &mut State,
+        hash: TokenHash,
+        token: &Token,
+        claims: Claims,
+    ) -> Result<Flight, Refusal> {
+        let Some(wait) = state.bucket.take(Instant::now().into_std()) else {
+            return Err(Refusal::new(
+                Reason::busy,
+                "too many agents come at once, and their tokens are reviewed one after the other: come back \
+                 in some seconds",
+            ));
+        };
+        let (landing, flight) = watch::channel(None);
+        state.flights.insert(hash, flight.clone());
+        let (tokens, token) = (self.clone(), token.clone());
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            let verdict = tokens.review(&token, &claims).await;
+            let mut state = tokens.state();
+            let now = Instant::now().into_std();
+            state.cache.put(hash, &verdict, now, SystemTime::now());
+            state.flights.remove(&hash);
+            drop(state);
+            landing.send_replace(Some(verdict));
+        }));
+        Ok(flight)
+    }
+
+    async fn review(&self, token: &Token, claims: &Claims) -> Verdict {
+        let audience = Some(&*self.options.audience);
+        let status = self.reviewer.review(token, audience).await;
+        self.counters.reviewed(status.is_ok());
+        let status = status.map_err(|why| {
+            let message = format!(
+                "the API server cannot be asked whose the token is: {why}; what is programmed stays"
+            );
+            Refusal::new(Reason::api_server, message)
+        })?;
+        verdict::reviewed(&status, claims, &self.options, SystemTime::now())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn interrupted() -> Refusal {
+    Refusal::new(Reason::api_server, "this controller is ending")
+}
+
+#[cfg(test)]
+#[path = "tokens_tests.rs"]
+mod tests;

@@ -1,0 +1,241 @@
+//! What follows from a token's claims and from the API server's review of it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::claims::Claims;
+use super::refusal::{Reason, Refusal};
+use super::tokens::TokenOptions;
+
+/// Where the API server says on which node the pod of a token runs (Kubernetes 1.30 and later).
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// How much of the API server's words is repeated.
+const SHOWN: usize = 300;
+
+/// Who shows a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The node that its pod runs on.
+    pub node: Arc<str>,
+    /// When the token ends.
+    pub expires: Option<SystemTime>,
+}
+
+/// Refuses what the API server need not be asked about.
+pub(super) fn claimed(claims: Option<&Claims>, options: &TokenOptions) -> Result<(), Refusal> {
+    let Some(claims) = claims else {
+        return Err(Refusal::new(
+            Reason::malformed,
+            "what came is no token of a service account: see --token-file of the agent",
+        ));
+    };
+    meant(&claims.audiences, options)?;
+    of_account(&claims.subject, options)
+}
+
+/// Whose the token is after the API server has looked at it.
+pub(super) fn reviewed(
+    status: &TokenReviewStatus,
+    claims: &Claims,
+    options: &TokenOptions,
+    now: SystemTime,
+) -> Result<Identity, Refusal> {
+    let user = status.user.as_ref();
+    let Some(user) = user.filter(|_| status.authenticated == Some(true)) else {
+        return Err(not_accepted(status, claims, now));
+    };
+    // An API server that knows no audiences says nothing of them: the token may be anybody's.
+    meant(status.audiences.as_deref().unwrap_or_default(), options)?;
+    of_account(user.username.as_deref().unwrap_or_default(), options)?;
+    let extra = user.extra.as_ref().and_then(|extra| extra.get(NODE_NAME));
+    match extra.map(Vec::as_slice) {
+        Some([node]) if !node.is_empty() => Ok(Identity {
+            node: node.as_str().into(),
+            expires: claims.expires,
+        }),
+        _ => Err(Refusal::new(
+            Reason::no_node,
+            "the token names no node: it has to be a projected one, bound to the agent's pod, of \
+             Kubernetes 1.30 or later",
+        )),
+    }
+}
+
+/// The name of a user that the API server has authenticated, with groups.
+pub(crate) fn user(status: &TokenReviewStatus) -> Result<(String, Vec<String>), String> {
+    let user = status.user.as_ref();
+    match user.filter(|_| status.authenticated == Some(true)) {
+        Some(user) => Ok((
+            user.username.clone().unwrap_or_default(),
+            user.groups.clone().unwrap_or_default(),
+        )),
+        None => Err(said(status)),
+    }
+}
+
+fn meant(audiences: &[String], options: &TokenOptions) -> Result<(), Refusal> {
+    if audiences.contains(&options.audience) {
+        return Ok(());
+    }
+    let wanted = &options.audience;
+    let found = match audiences {
+        [] => "nobody".into(),
+        some => some.join(", "),
+    };
+    let message = format!(
+        "the token is meant for {}, not for {wanted}: make `audience` of the agent's projected token and \
+         --token-audience of the controller the same",
+        short(&found)
+    );
+    Err(Refusal::new(Reason::audience, message))
+}
+
+fn of_account(subject: &str, options: &TokenOptions) -> Result<(), Refusal> {
+    let wanted = options.username();
+    if subject == wanted {
+        return Ok(());
+    }
+    let message = format!(
+        "the token is of {}, not of {wanted}: see serviceAccountName of the agent and \
+         --agent-service-account of the controller",
+        short(subject)
+    );
+    Err(Refusal::new(Reason::service_account, message))
+}
+
+fn not_accepted(status: &TokenReviewStatus, claims: &Claims, now: SystemTime) -> Refusal {
+    if let Some(expires) = claims.expires.filter(|expires| *expires <= now) {
+        let message = format!(
+            "the token expired at {}: does the kubelet renew --token-file of the agent, and are the clocks right?",
+            at(expires)
+        );
+        return Refusal::new(Reason::expired, message);
+    }
+    let message = format!(
+        "the API server does not accept the token ({}): was the agent's pod or its service account deleted, \
+         or is it of another cluster?",
+        said(status)
+    );
+    Refusal::new(Reason::not_accepted, message)
+}
+
+fn said(status: &TokenReviewStatus) -> String {
+    let error = status.error.as_deref().filter(|error| !error.is_empty());
+    error.map_or_else(|| "without a reason".into(), short)
+}
+
+/// What others wrote, made fit for a line.
+fn short(text: &str) -> String {
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    clean.take(SHOWN).collect()
+}
+
+fn at(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let since = i64::try_from(since.unwrap_or(Duration::ZERO).as_secs());
+    let since = since.ok().and_then(|s| Timestamp::from_second(s).ok());
+    since.map_or_else(|| "an unknown time".into(), |time| Time(time).0.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::claims::tests::token;
+    use super::*;
+
+    fn options() -> TokenOptions {
+        TokenOptions {
+            audience: "portolan-controller".into(),
+            account: "portolan/agent".parse().unwrap(),
+            review_period: Duration::from_secs(600),
+        }
+    }
+
+    fn claims(change: impl FnOnce(&mut Value)) -> Option<Claims> {
+        let mut payload = json!({
+            "aud": ["portolan-controller"], "sub": "system:serviceaccount:portolan:agent", "exp": 1000,
+        });
+        change(&mut payload);
+        Claims::read(&token(&payload))
+    }
+
+    fn status(change: impl FnOnce(&mut Value)) -> TokenReviewStatus {
+        let mut status = json!({
+            "authenticated": true,
+            "audiences": ["portolan-controller"],
+            "user": {
+                "username": "system:serviceaccount:portolan:agent",
+                "extra": {NODE_NAME: ["node-a"]},
+            },
+        });
+        change(&mut status);
+        serde_json::from_value(status).unwrap()
+    }
+
+    fn review(change: impl FnOnce(&mut Value)) -> Result<Identity, Refusal> {
+        let claims = claims(|_| {}).unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(999);
+        reviewed(&status(change), &claims, &options(), now)
+    }
+
+    fn refused<T: std::fmt::Debug>(result: Result<T, Refusal>, reason: Reason, words: &str) {
+        let refusal = result.unwrap_err();
+        assert_eq!(refusal.reason, reason);
+        assert!(refusal.message.contains(words), "{}", refusal.message);
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_right_costs_no_review() {
+        let options = options();
+        let check = |claims: Option<Claims>| claimed(claims.as_ref(), &options);
+        assert_eq!(check(claims(|_| {})), Ok(()));
+        refused(check(None), Reason::malformed, "--token-file");
+        let other = claims(|p| p["aud"] = json!(["vault"]));
+        refused(
+            check(other),
+            Reason::audience,
+            "meant for vault, not for portolan-controller",
+        );
+        let none = claims(|p| p["aud"] = json!([]));
+        refused(check(none), Reason::audience, "nobody");
+        let other = claims(|p| p["sub"] = json!("system:serviceaccount:shop:cart"));
+        refused(
+            check(other),
+            Reason::service_account,
+            "system:serviceaccount:shop:cart",
+        );
+    }
+
+    #[test]
+    fn what_the_api_server_says_is_what_counts() {
+        assert_eq!(&*review(|_| {}).unwrap().node, "node-a");
+        let no = review(|s| *s = json!({"error": "[invalid bearer token,\n gone]"}));
+        refused(no, Reason::not_accepted, "([invalid bearer token,  gone])");
+        let no = review(|s| s["authenticated"] = json!(false));
+        refused(no, Reason::not_accepted, "without a reason");
+        let no = review(|s| s["audiences"] = json!(null));
+        refused(no, Reason::audience, "meant for nobody");
+        let no = review(|s| s["user"]["username"] = json!("admin"));
+        refused(no, Reason::service_account, "of admin");
+        let other = json!({"another": ["node-a"]});
+        let of = |nodes: &[&str]| json!({NODE_NAME: nodes});
+        for extra in [other, of(&[]), of(&["a", "b"]), of(&[""])] {
+            let no = review(|s| s["user"]["extra"] = extra);
+            refused(no, Reason::no_node, "1.30");
+        }
+    }
+
+    #[test]
+    fn a_token_that_ended_is_told_with_the_time() {
+        let claims = claims(|_| {}).unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let status = status(|s| s["authenticated"] = json!(false));
+        let no = reviewed(&status, &claims, &options(), now);
+        refused(no, Reason::expired, "expired at 1970-01-01T00:16:40Z");
+    }
+}

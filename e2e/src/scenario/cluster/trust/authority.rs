@@ -1,0 +1,68 @@
+//! Certificates of the controller, made by authorities of a scenario.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+
+/// The name that agents want.
+pub(super) const NAME: &str = "portolan-controller";
+
+/// Signs certificates.
+pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as PEM.
+pub(super) struct Identity {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+impl Authority {
+    pub(super) fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        Ok(Self(issuer))
+    }
+
+    pub(super) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// For the controller.
+    pub(super) fn controller(&self) -> Result<Identity> {
+        let mut params = CertificateParams::new(vec![NAME.to_owned()])?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.0)?;
+        Ok(Identity {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}
+
+/// The files of one controller.
+pub(super) struct Files {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+impl Files {
+    /// Replaces both, each whole.
+    pub(super) fn write(&self, certificate: &str, key: &str) -> Result<()> {
+        replace(&self.certificate, certificate)?;
+        replace(&self.key, key)
+    }
+}
+
+/// Replaces a file whole, as whoever mounts it does.
+pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, text).with_context(|| format!("write {}", draft.display()))?;
+    std::fs::rename(&draft, path).with_context(|| format!("replace {}", path.display()))
+}

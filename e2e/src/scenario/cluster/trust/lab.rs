@@ -1,0 +1,208 @@
+//! The controller over TLS, its files, its pages, and agents of all nodes.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use portolan_agent::receive::{Access, Address, Tls, Trust};
+
+use super::super::rig::Rig;
+use super::authority::{Authority, Files, NAME, replace};
+use super::tokens::{ACCOUNT, AUDIENCE, NAMESPACE};
+use crate::light_agents::LightAgents;
+use crate::scenario::Stage;
+
+/// How long the controller may need to listen, on hardware.
+const START: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Everything of this scenario.
+pub(super) struct Lab<'r, 'a> {
+    pub(super) rig: &'r mut Rig<'a>,
+    pub(super) stage: &'a Stage,
+    pub(super) files: Files,
+    pub(super) ca: PathBuf,
+    pub(super) authority: Authority,
+    /// Nodes, and the tokens of their agents.
+    pub(super) tokens: Vec<(String, String)>,
+    address: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+impl<'r, 'a> Lab<'r, 'a> {
+    pub(super) fn new(
+        rig: &'r mut Rig<'a>,
+        stage: &'a Stage,
+        tokens: Vec<(String, String)>,
+    ) -> Result<Self> {
+        let authority = Authority::new("first")?;
+        let files = Files {
+            certificate: rig.file("tls.crt"),
+            key: rig.file("tls.key"),
+        };
+        let identity = authority.controller()?;
+        files.write(&identity.certificate, &identity.key)?;
+        let ca = rig.file("ca.crt");
+        replace(&ca, &authority.pem())?;
+        Ok(Self {
+            rig,
+            stage,
+            files,
+            ca,
+            authority,
+            tokens,
+            address: None,
+            admin: None,
+        })
+    }
+
+    /// Starts the controller with the files; at the same address as before, if there was one.
+    pub(super) fn start_controller(&mut self, more: &[&str]) -> Result<()> {
+        let (certificate, key) = (&self.files.certificate, &self.files.key);
+        let certificate = certificate.display().to_string();
+        let key = key.display().to_string();
+        let files = ["--tls-cert", &certificate, "--tls-key", &key];
+        self.start_controller_showing(&[&files[..], more].concat())
+    }
+
+    /// The same with a certificate from elsewhere.
+    pub(super) fn start_controller_showing(&mut self, more: &[&str]) -> Result<()> {
+        let some = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listen = self.address.unwrap_or(some).to_string();
+        let admin = self.admin.unwrap_or(some).to_string();
+        let account = format!("{NAMESPACE}/{ACCOUNT}");
+        let words = [
+            "--listen",
+            &listen,
+            "--admin",
+            &admin,
+            "--agent-service-account",
+            &account,
+            "--token-audience",
+            AUDIENCE,
+        ];
+        self.rig
+            .start_controller_with(&[&words[..], more].concat())?;
+        if self.address.is_none() {
+            self.address = Some(self.wait_word("started", "listen=")?);
+            self.admin = Some(self.wait_word("health and metrics", "address=")?);
+        }
+        self.wait_ready()
+    }
+
+    fn wait_word(&self, line: &str, key: &str) -> Result<SocketAddr> {
+        let rig = &self.rig;
+        self.stage.waits.until(
+            line,
+            START,
+            LOOK,
+            || {
+                let said = rig.controller_said()?;
+                let line = said.lines().find(|words| words.contains(line));
+                let value = line.and_then(|line| line.split_once(key));
+                let value = value.and_then(|(_, rest)| rest.split_whitespace().next());
+                Ok(value.and_then(|value| value.parse().ok()))
+            },
+            || rig.controller_said().unwrap_or_default(),
+        )
+    }
+
+    fn wait_ready(&self) -> Result<()> {
+        self.stage.waits.until(
+            "the controller to be ready",
+            START,
+            LOOK,
+            || {
+                Ok(self
+                    .page("/readyz")
+                    .is_ok_and(|page| page.0 == 200)
+                    .then_some(()))
+            },
+            || format!("{:?}", self.page("/readyz")),
+        )
+    }
+
+    /// A page of the controller: status and body.
+    pub(super) fn page(&self, path: &str) -> Result<(u16, String)> {
+        let address = self.admin.context("the controller has no pages yet")?;
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(START))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let status = text.split_whitespace().nth(1).context("no status")?;
+        Ok((status.parse()?, text))
+    }
+
+    /// How often somebody was refused for this reason, by the metrics.
+    pub(super) fn refused(&self, reason: &str) -> Result<u64> {
+        let name = format!("portolan_controller_stream_refusals_total{{reason=\"{reason}\"}} ");
+        let (status, text) = self.page("/metrics")?;
+        ensure!(status == 200, "metrics answer {status}");
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(&name));
+        Ok(value
+            .with_context(|| format!("no {name}"))?
+            .trim()
+            .parse()?)
+    }
+
+    /// TokenReviews that the API server granted so far.
+    pub(super) fn reviews(&self) -> Result<usize> {
+        let granted = self.rig.audit()?.granted();
+        Ok(granted.get("create tokenreviews").copied().unwrap_or(0))
+    }
+
+    pub(super) fn address(&self) -> Result<Address> {
+        let address = self.address.context("the controller does not listen yet")?;
+        Ok(Address::Tcp(address))
+    }
+
+    /// The way of an agent that shows this token, or none.
+    pub(super) fn access(&self, name: &str, token: Option<&str>) -> Result<Access> {
+        let path = self.rig.file(&format!("token-{name}"));
+        if let Some(token) = token {
+            replace(&path, token)?;
+        }
+        Ok(Access {
+            address: self.address()?,
+            trust: Trust::Tls(Tls {
+                ca: self.ca.clone(),
+                name: NAME.to_owned().try_into()?,
+                token: token.map(|_| path),
+            }),
+        })
+    }
+
+    /// Starts agents of the first nodes, each with its own token.
+    pub(super) fn start_agents(&mut self, count: usize) -> Result<()> {
+        let first = self.tokens.iter().take(count);
+        let ways: Result<Vec<_>> = first
+            .map(|(node, token)| Ok((node.clone(), self.access(node, Some(token))?)))
+            .collect();
+        let agents = LightAgents::start_with(ways?)?;
+        self.rig.set_agents(agents);
+        Ok(())
+    }
+
+    /// Waits until agents have opened so many streams since they were started, and have one now.
+    pub(super) fn wait_streams(&self, on_hardware: Duration, streams: u64) -> Result<()> {
+        let agents = self.rig.agents()?;
+        let troubled = || {
+            let mut nodes = agents.nodes();
+            nodes.find_map(|node| agents.link(node).trouble)
+        };
+        self.stage.waits.until(
+            "all agents to have a stream",
+            on_hardware,
+            LOOK,
+            || Ok((agents.streams() >= streams && troubled().is_none()).then_some(())),
+            || format!("{} streams, {:?}", agents.streams(), troubled()),
+        )
+    }
+}

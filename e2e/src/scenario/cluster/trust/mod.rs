@@ -1,0 +1,109 @@
+//! Trust between the controller and agents, with tokens of a real API server: who is let in, who is not
+//! and what both sides are told, certificates that are replaced under streams, and how often tokens are
+//! reviewed.
+
+mod authority;
+mod lab;
+mod own;
+mod refusals;
+mod rotation;
+mod tokens;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::bulk::Bulk;
+use super::rig::{Rig, Size};
+use crate::control_plane::{Options, Reach};
+use crate::scenario::{Checks, Scenario, Stage};
+use lab::Lab;
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "trust",
+    shows: "agents with tokens of a real API server over TLS: who is refused, with which words; certificates replaced under traffic",
+    run,
+};
+
+/// Agents that come back together. There is one more, whose pod is deleted.
+const NODES: u8 = 200;
+/// Those of them that are there while certificates are replaced.
+const FEW: u8 = 24;
+/// Until all of them have a plan, on hardware.
+const PLANS: Duration = Duration::from_secs(60);
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    // Pods get no endpoints here, so nobody has to make any.
+    let options = Options {
+        controllers: vec!["namespace-controller".into()],
+        ..Options::default()
+    };
+    let size = Size {
+        nodes: NODES + 1,
+        pods_a_node: 2,
+    };
+    let mut rig = Rig::start(stage, options, &size)?;
+    rig.plane.apply(tokens::ACCOUNTS)?;
+    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
+    let nodes: Vec<_> = (1..=NODES + 1)
+        .map(|number| format!("node-{number}"))
+        .collect();
+    let pods = nodes.iter().map(|node| tokens::pod(tokens::ACCOUNT, node));
+    bulk.create(tokens::NAMESPACE, pods)?;
+    bulk.create(tokens::NAMESPACE, [tokens::pod(tokens::OTHER, "node-1")])?;
+    let issued = tokens::issue(&bulk, tokens::ACCOUNT, &nodes, tokens::AUDIENCE)?;
+    let mut lab = Lab::new(&mut rig, stage, nodes.into_iter().zip(issued).collect())?;
+    lab.start_controller(&["--token-review-period", "5"])?;
+    lab.start_agents(usize::from(FEW))?;
+    let connected = lab.rig.wait_first_plans();
+    checks.check(
+        &format!("{FEW} agents with tokens of their own pods have their plans"),
+        connected,
+    );
+    refusals::run(&mut lab, &bulk, checks)?;
+    rotation::run(&mut lab, checks)?;
+    storm(&mut lab, checks)?;
+    own::run(&mut lab, checks)?;
+    rights(&lab, checks)?;
+    lab.rig.check_running()
+}
+
+/// All agents lose their controller and find another one that knows nobody yet.
+fn storm(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+    lab.start_agents(usize::from(NODES))?;
+    lab.wait_streams(PLANS, u64::from(NODES))?;
+    let before = lab.reviews()?;
+    lab.rig.kill_controller()?;
+    lab.start_controller(&[])?;
+    let together = lab.wait_streams(PLANS, 2 * u64::from(NODES));
+    checks.check(
+        &format!("{NODES} agents come back to a controller that was started again"),
+        together,
+    );
+    let reviews = lab.reviews()? - before;
+    lab.stage.console.line(&format!(
+        "{NODES} agents that came back together cost {reviews} TokenReviews"
+    ));
+    let most = usize::from(NODES);
+    checks.check(
+        "which costs the API server one TokenReview an agent and no more",
+        (|| {
+            ensure!(reviews <= most, "it was asked for {reviews} reviews");
+            ensure!(reviews > 0, "nobody was reviewed");
+            Ok(())
+        })(),
+    );
+    Ok(())
+}
+
+fn rights(lab: &Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+    let forbidden = lab.rig.audit()?.forbidden();
+    checks.check(
+        "the controller needs no more rights than it has",
+        (|| {
+            ensure!(forbidden.is_empty(), "it was forbidden to {forbidden:?}");
+            Ok(())
+        })(),
+    );
+    Ok(())
+}

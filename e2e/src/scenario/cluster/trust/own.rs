@@ -1,0 +1,73 @@
+//! The controller makes an authority and a certificate for itself, and finds them again.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::authority::replace;
+use super::lab::Lab;
+use super::tokens::NAMESPACE;
+use crate::scenario::Checks;
+
+/// Until agents are back, on hardware.
+const BACK: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
+const AGENTS: u8 = 5;
+const KEPT: [&str; 4] = [
+    "--tls-secret",
+    "portolan/controller-tls",
+    "--ca-configmap",
+    "portolan/controller-ca",
+];
+
+pub(super) fn run(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+    lab.rig.kill_controller()?;
+    lab.start_controller_showing(&KEPT)?;
+    let bundle = lab.stage.waits.until(
+        "the controller to say whom to believe",
+        BACK,
+        LOOK,
+        || {
+            Ok(bundle(lab)
+                .ok()
+                .filter(|bundle| bundle.contains("BEGIN CERTIFICATE")))
+        },
+        || lab.rig.controller_said().unwrap_or_default(),
+    )?;
+    replace(&lab.ca, &bundle)?;
+    lab.start_agents(usize::from(AGENTS))?;
+    checks.check(
+        "a controller that makes its own certificate is believed by its ConfigMap",
+        lab.wait_streams(BACK, u64::from(AGENTS)),
+    );
+    lab.rig.kill_controller()?;
+    lab.start_controller_showing(&KEPT)?;
+    checks.check(
+        "and again after a restart: it finds what it made",
+        lab.wait_streams(BACK, 2 * u64::from(AGENTS)),
+    );
+    let same = || {
+        ensure!(self::bundle(lab)? == bundle, "the ConfigMap is another one");
+        let said = lab.rig.controller_said()?;
+        let made = said.matches("there is no authority yet").count();
+        ensure!(made == 1, "an authority was made {made} times");
+        ensure!(!said.contains("PRIVATE KEY"), "the log holds a key");
+        Ok(())
+    };
+    checks.check("made once", same());
+    Ok(())
+}
+
+fn bundle(lab: &Lab<'_, '_>) -> Result<String> {
+    let path = "jsonpath={.data.ca\\.crt}";
+    let words = [
+        "get",
+        "configmap",
+        "controller-ca",
+        "-n",
+        NAMESPACE,
+        "-o",
+        path,
+    ];
+    lab.rig.plane.kubectl(&words)
+}

@@ -1,0 +1,210 @@
+//! Who is refused, and what the agent, the controller's log and its metrics say.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use portolan_agent::receive::{Access, Tls, Trust};
+
+use super::super::bulk::Bulk;
+use super::authority::{Authority, replace};
+use super::lab::Lab;
+use super::tokens::{self, ACCOUNT, AUDIENCE, OTHER};
+use crate::light_agents::LightAgents;
+use crate::scenario::Checks;
+
+/// Until an agent has been refused, on hardware; and until a stream whose pod is gone has ended.
+const REFUSED: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Somebody who comes for a plan.
+struct Comer {
+    what: &'static str,
+    access: Access,
+    /// The reason in the metrics.
+    reason: &'static str,
+    /// What the agent says.
+    told: &'static str,
+    /// What the controller's log says.
+    logged: &'static str,
+}
+
+pub(super) fn run(lab: &mut Lab<'_, '_>, bulk: &Bulk, checks: &mut Checks) -> Result<()> {
+    for comer in comers(lab, bulk)? {
+        let result = refused(lab, &comer);
+        checks.check(&format!("{} is refused and told why", comer.what), result);
+    }
+    let good = good_again(lab);
+    checks.check(
+        "a token that the scenario signs with the right end is let in",
+        good,
+    );
+    checks.check("the stream of a pod that is deleted ends", deleted(lab));
+    Ok(())
+}
+
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn comers(lab: &Lab<'_, '_>, bulk: &Bulk) -> Result<Vec<Comer>> {
+    let node = ["node-1".to_owned()];
+    let issued = |account: &str, audience: &str| -> Result<String> {
+        let mut tokens = tokens::issue(bulk, account, &node, audience)?;
+        tokens.pop().context("no token")
+    };
+    let own = issued(ACCOUNT, AUDIENCE)?;
+    let of_node_2 = &lab.tokens.get(1).context("no second node")?.1;
+    let key = accounts_key(lab)?;
+    let ended = SystemTime::now() - Duration::from_secs(60);
+    let with = |name: &str, token: &str| lab.access(name, Some(token));
+    let stranger = lab.rig.file("stranger.crt");
+    replace(&stranger, &Authority::new("stranger")?.pem())?;
+    let mut unbelieving = with("unbelieving", &own)?;
+    if let Trust::Tls(Tls { ca, .. }) = &mut unbelieving.trust {
+        *ca = stranger;
+    }
+    Ok(vec![
+        Comer {
+            what: "a token for another audience",
+            access: with("audience", &issued(ACCOUNT, "vault")?)?,
+            reason: "audience",
+            told: "the token is meant for vault, not for portolan-controller",
+            logged: "--token-audience of the controller",
+        },
+        Comer {
+            what: "a token of another service account",
+            access: with("account", &issued(OTHER, AUDIENCE)?)?,
+            reason: "service_account",
+            told: "is of system:serviceaccount:portolan:somebody, not of system:serviceaccount:portolan:portolan-agent",
+            logged: "--agent-service-account",
+        },
+        Comer {
+            what: "an agent that asks for the plan of another node",
+            access: with("other-node", of_node_2)?,
+            reason: "other_node",
+            told: "its token is of a pod on node-2, and it asks for node-1",
+            logged: "reads the plan of its own node only",
+        },
+        Comer {
+            what: "a token that has expired",
+            access: with("expired", &tokens::ending(&own, &key, ended)?)?,
+            reason: "expired",
+            told: "the token expired at",
+            logged: "does the kubelet renew --token-file",
+        },
+        Comer {
+            what: "a token with a signature of nobody",
+            access: with("forged", &tokens::forged(&own)?)?,
+            reason: "not_accepted",
+            told: "the API server does not accept the token",
+            logged: "invalid bearer token",
+        },
+        Comer {
+            what: "an agent without a token",
+            access: lab.access("none", None)?,
+            reason: "no_token",
+            told: "no token came",
+            logged: "see --token-file of the agent",
+        },
+        Comer {
+            what: "an agent that speaks no TLS",
+            access: Access::insecure(lab.address()?),
+            reason: "plain_text",
+            told: "this controller speaks TLS, and the agent does not",
+            logged: "start it with --controller-ca",
+        },
+        Comer {
+            what: "a controller whose authority the agent does not know",
+            access: unbelieving,
+            reason: "handshake",
+            told: "is signed by nobody in --controller-ca",
+            logged: "see its --controller-ca",
+        },
+    ])
+}
+
+/// The key with which the control plane signs tokens.
+fn accounts_key(lab: &Lab<'_, '_>) -> Result<String> {
+    let path = lab.rig.plane.folder().join("accounts.key");
+    std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+}
+
+fn refused(lab: &Lab<'_, '_>, comer: &Comer) -> Result<()> {
+    let before = lab.refused(comer.reason)?;
+    let agents = LightAgents::start_with([("node-1".to_owned(), comer.access.clone())])?;
+    let told = || agents.link("node-1").trouble.unwrap_or_default();
+    lab.stage.waits.until(
+        "the agent to be refused",
+        REFUSED,
+        LOOK,
+        || Ok(told().contains(comer.told).then_some(())),
+        || format!("it says {:?}", told()),
+    )?;
+    ensure!(agents.hash("node-1").is_none(), "it was given a plan");
+    lab.stage.waits.until(
+        "the controller to count it",
+        REFUSED,
+        LOOK,
+        || Ok((lab.refused(comer.reason)? > before).then_some(())),
+        || format!("{} is counted as before: {before}", comer.reason),
+    )?;
+    let said = lab.rig.controller_said()?;
+    ensure!(
+        said.contains(comer.logged),
+        "the controller's log has no {:?}",
+        comer.logged
+    );
+    Ok(())
+}
+
+/// What makes the expired one a refusal of its end: another end is accepted.
+fn good_again(lab: &Lab<'_, '_>) -> Result<()> {
+    let (node, token) = lab.tokens.get(30).context("no such node")?;
+    let end = SystemTime::now() + Duration::from_secs(1800);
+    let token = tokens::ending(token, &accounts_key(lab)?, end)?;
+    let access = lab.access("signed", Some(&token))?;
+    let agents = LightAgents::start_with([(node.clone(), access)])?;
+    lab.stage.waits.until(
+        "a plan",
+        REFUSED,
+        LOOK,
+        || Ok(agents.hash(node)),
+        || format!("{:?}", agents.link(node)),
+    )?;
+    Ok(())
+}
+
+fn deleted(lab: &Lab<'_, '_>) -> Result<()> {
+    let (node, token) = lab.tokens.last().context("no such node")?;
+    let access = lab.access("deleted", Some(token))?;
+    let agents = LightAgents::start_with([(node.clone(), access)])?;
+    let link = || agents.link(node);
+    lab.stage.waits.until(
+        "a plan",
+        REFUSED,
+        LOOK,
+        || Ok(agents.hash(node)),
+        || format!("{:?}", link()),
+    )?;
+    let before = lab.refused("not_accepted")?;
+    let pod = format!("{ACCOUNT}-{node}");
+    let words = ["delete", "pod", &pod, "-n", tokens::NAMESPACE, "--now"];
+    lab.rig.plane.kubectl(&words)?;
+    lab.stage.waits.until(
+        "the stream to end",
+        REFUSED,
+        LOOK,
+        || {
+            let words = link().trouble.unwrap_or_default();
+            Ok(words
+                .contains("was the agent's pod or its service account deleted")
+                .then_some(()))
+        },
+        || format!("{:?}", link()),
+    )?;
+    ensure!(lab.refused("not_accepted")? > before, "it is not counted");
+    let said = lab.rig.controller_said()?;
+    let words = "the stream ends, because its token was reviewed again";
+    ensure!(
+        said.contains(words),
+        "the controller's log does not say why"
+    );
+    Ok(())
+}

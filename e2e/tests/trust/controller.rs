@@ -1,0 +1,297 @@
+//! A controller in this process, and agents that say as little as they may.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use portolan_agent::receive::{Access, Address, Tls, Trust};
+use portolan_controller::board::Board;
+use portolan_controller::engine::{Engine, ManifestSource};
+use portolan_controller::known::Shared;
+use portolan_controller::metrics::{Counters, Metrics};
+use portolan_controller::serve::{Entrance, Listen, Listener, serve};
+use portolan_controller::store::Store;
+use portolan_controller::tls::{Pair, Presented, server_config};
+use portolan_controller::trust::{Gate, Reviewed, Reviewer, Token, TokenOptions, Tokens};
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::wire::plan_stream_client::PlanStreamClient;
+use portolan_proto::{WIRE_VERSION, wire};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+/// Longer than anything takes; a wait that ends here is a failure.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// `{"aud":["portolan-controller"],"sub":"system:serviceaccount:portolan:agent"}` as a token has it.
+const CLAIMS: &str = "eyJhdWQiOlsicG9ydG9sYW4tY29udHJvbGxlciJdLCJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6cG9ydG9sYW46YWdlbnQifQ";
+
+/// Knows tokens whose signature is the name of a node.
+#[derive(Debug)]
+struct Nodes;
+
+fn token(node: &str) -> String {
+    format!("e30.{CLAIMS}.{node}")
+}
+
+impl Reviewer for Nodes {
+    fn review<'a>(
+        &'a self,
+        token: &'a Token,
+        audience: Option<&'a str>,
+    ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>> {
+        let shown = |node: &&str| {
+            Token::of_header(&format!("Bearer {}", self::token(node))).as_ref() == Some(token)
+        };
+        let status = match ["node-a", "node-b"].iter().find(|node| shown(node)) {
+            Some(node) => json!({
+                "authenticated": true, "audiences": [audience],
+                "user": {
+                    "username": "system:serviceaccount:portolan:agent",
+                    "extra": {"authentication.kubernetes.io/node-name": [node]},
+                },
+            }),
+            None => json!({"error": "invalid bearer token"}),
+        };
+        let status = serde_json::from_value(status).map_err(|error| error.to_string());
+        Box::pin(std::future::ready(status))
+    }
+
+    fn may_get<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a [String],
+        _: &'a str,
+    ) -> BoxFuture<'a, Reviewed<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+}
+
+/// A controller on a folder of manifests.
+pub(crate) struct Controller {
+    pub(crate) address: SocketAddr,
+    pub(crate) presented: Arc<Presented>,
+    folder: TempDir,
+    engine: Mutex<ManifestSource>,
+    metrics: Metrics,
+}
+
+impl Controller {
+    /// Over TLS, with this certificate.
+    pub(crate) async fn start(pair: &Pair) -> Self {
+        let counters: Arc<Counters> = Arc::default();
+        let presented = Presented::new(pair.clone());
+        let options = TokenOptions {
+            audience: "portolan-controller".into(),
+            account: "portolan/agent".parse().unwrap(),
+            review_period: Duration::from_secs(600),
+        };
+        let gate = Gate::Tokens(Tokens::new(options, Arc::new(Nodes), counters.clone()));
+        let config = server_config(presented.clone()).unwrap();
+        let entrance = Entrance::secure(config, gate, counters.clone());
+        let opened = listen().open(entrance).await.unwrap();
+        Self::serving(opened, presented, &counters)
+    }
+
+    /// Without TLS.
+    pub(crate) async fn start_insecure() -> Self {
+        let counters: Arc<Counters> = Arc::default();
+        let opened = listen()
+            .open_insecure_counted(counters.clone())
+            .await
+            .unwrap();
+        let nobody = super::Authority::new("nobody").server("nobody");
+        Self::serving(opened, Presented::new(nobody), &counters)
+    }
+
+    fn serving(
+        (listener, listen): (Listener, Listen),
+        presented: Arc<Presented>,
+        counters: &Counters,
+    ) -> Self {
+        let Listen::Tcp(address) = listen else {
+            panic!("{listen} is no address");
+        };
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("manifests")).unwrap();
+        let (store, board): (Arc<Store>, Arc<Board>) = Default::default();
+        let engine = Engine::new(Shared::default(), store.clone(), None);
+        let engine = ManifestSource::new(engine, folder.path().join("manifests"));
+        let metrics = Metrics::new(counters, board.clone(), store.clone());
+        tokio::spawn(serve(listener, store, board, std::future::pending()));
+        let controller = Self {
+            address,
+            presented,
+            folder,
+            engine: Mutex::new(engine),
+            metrics,
+        };
+        controller.publish(1);
+        controller
+    }
+
+    /// Two nodes and so many Services.
+    pub(crate) fn publish(&self, services: usize) {
+        let mut text = String::new();
+        for node in ["a", "b"] {
+            writeln!(
+                text,
+                "---\n{{apiVersion: v1, kind: Node, metadata: {{name: node-{node}}}}}"
+            )
+            .unwrap();
+        }
+        for number in 1..=services {
+            writeln!(text, "---\n{{apiVersion: v1, kind: Service, metadata: {{name: s{number}, namespace: shop}}, spec: {{clusterIP: 10.96.0.{number}, clusterIPs: [10.96.0.{number}], ipFamilies: [IPv4], ports: [{{port: 80, protocol: TCP}}]}}}}").unwrap();
+        }
+        let path = self.folder.path().join("manifests/cluster.yaml");
+        std::fs::write(path, text).unwrap();
+        let mut engine = self.engine.lock().unwrap();
+        // A look that sees a file in the middle of its change waits for the next.
+        for _ in 0..3 {
+            engine.look();
+        }
+    }
+
+    /// The way of an agent that believes this authority and shows the token of a node.
+    pub(crate) fn access(
+        &self,
+        authority: &super::Authority,
+        name: &str,
+        node: Option<&str>,
+    ) -> Access {
+        self.access_of(&authority.pem(), name, node)
+    }
+
+    pub(crate) fn access_of(&self, ca: &str, name: &str, node: Option<&str>) -> Access {
+        let number = std::fs::read_dir(self.folder.path()).unwrap().count();
+        let file = |name: &str| self.folder.path().join(format!("{name}-{number}"));
+        let access = Access {
+            address: Address::Tcp(self.address),
+            trust: Trust::Tls(Tls {
+                ca: file("ca"),
+                name: name.to_owned().try_into().unwrap(),
+                token: node.map(|_| file("token")),
+            }),
+        };
+        self.write_ca(&access, ca);
+        if let Some(node) = node {
+            self.write_token(&access, node);
+        }
+        access
+    }
+
+    pub(crate) fn write_ca(&self, access: &Access, pem: &str) {
+        std::fs::write(&tls(access).ca, pem).unwrap();
+    }
+
+    /// Of a node; nothing of none.
+    pub(crate) fn write_token(&self, access: &Access, node: &str) {
+        let text = if node.is_empty() {
+            String::new()
+        } else {
+            token(node) + "\n"
+        };
+        std::fs::write(tls(access).token.as_ref().unwrap(), text).unwrap();
+    }
+
+    /// So many were refused for this reason.
+    pub(crate) fn counted(&self, reason: &str, times: u64) {
+        let line = counter(reason, times);
+        let text = page(&self.metrics);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+
+    /// Waits until the controller has seen it: the agent is told first.
+    pub(crate) async fn wait_counted(&self, reason: &str, times: u64) {
+        let line = counter(reason, times);
+        let seen = async {
+            while !page(&self.metrics).contains(&line) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, seen).await.expect(&line);
+    }
+}
+
+fn page(metrics: &Metrics) -> String {
+    metrics.text().unwrap()
+}
+
+fn counter(reason: &str, times: u64) -> String {
+    format!("portolan_controller_stream_refusals_total{{reason=\"{reason}\"}} {times}\n")
+}
+
+fn tls(access: &Access) -> &Tls {
+    match &access.trust {
+        Trust::Tls(tls) => tls,
+        Trust::Insecure => panic!("no TLS"),
+    }
+}
+
+fn listen() -> Listen {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// An agent that takes everything.
+pub(crate) struct Agent {
+    answers: mpsc::Sender<wire::AgentMessage>,
+    messages: Streaming<wire::PlanMessage>,
+}
+
+/// How many entries the first batch of a node has.
+pub(crate) async fn agent(access: &Access, node: &str) -> Result<usize, Status> {
+    Agent::open(access, node).await?.batch().await
+}
+
+impl Agent {
+    pub(crate) async fn open(access: &Access, node: &str) -> Result<Self, Status> {
+        let channel = access.connect().await.unwrap();
+        let (answers, outgoing) = mpsc::channel(4);
+        let hello = wire::Hello {
+            node: node.into(),
+            wire_version: WIRE_VERSION,
+            agent_version: "test".into(),
+            ..wire::Hello::default()
+        };
+        let message = Some(Answer::Hello(hello));
+        answers.send(wire::AgentMessage { message }).await.unwrap();
+        let request = access.request(ReceiverStream::new(outgoing)).unwrap();
+        let messages = PlanStreamClient::new(channel)
+            .watch(request)
+            .await?
+            .into_inner();
+        Ok(Self { answers, messages })
+    }
+
+    /// How many entries the next batch has.
+    pub(crate) async fn batch(&mut self) -> Result<usize, Status> {
+        let mut entries = 0;
+        loop {
+            let message = tokio::time::timeout(LIMIT, self.messages.message()).await;
+            let message = message.expect("a message")?.expect("a stream that goes on");
+            match message.message {
+                Some(Message::Items(items)) => entries += items.items.len(),
+                Some(Message::Commit(commit)) => {
+                    let batch = commit.batch;
+                    let ack = wire::Ack {
+                        batch,
+                        ..wire::Ack::default()
+                    };
+                    let message = Some(Answer::Ack(ack));
+                    self.answers
+                        .send(wire::AgentMessage { message })
+                        .await
+                        .unwrap();
+                    return Ok(entries);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! How the way to the controller is, for whoever wants to know.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// How it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Streams that were opened since the start.
+    pub streams: u64,
+    /// Why there is none now; `None` while there is one, and before a first try.
+    pub trouble: Option<Arc<str>>,
+}
+
+/// Who says so.
+pub type LinkSender = watch::Sender<Link>;
+
+pub(super) fn up(link: &LinkSender) {
+    link.send_modify(|link| {
+        link.streams += 1;
+        link.trouble = None;
+    });
+}
+
+pub(super) fn down(link: &LinkSender, why: &str) {
+    link.send_modify(|link| link.trouble = Some(why.into()));
+}
