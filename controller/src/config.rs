@@ -39,12 +39,16 @@ pub enum Security {
     /// Whoever reaches the socket, on loopback or in the file system.
     Insecure,
     /// Agents with a token, over TLS.
-    Tls {
-        /// Where the certificate comes from.
-        certificate: Certificate,
-        /// What tokens have to be.
-        tokens: TokenOptions,
-    },
+    Tls(Box<TlsOptions>),
+}
+
+/// What TLS needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Where the certificate comes from.
+    pub certificate: Certificate,
+    /// What tokens have to be.
+    pub tokens: TokenOptions,
 }
 
 /// Where the certificate comes from.
@@ -132,10 +136,10 @@ impl Config {
             (true, Some(_), _) => return Err(ConfigError::Both),
             (true, None, _) => Security::Insecure,
             (false, Some(_), Source::Manifests(_)) => return Err(ConfigError::NobodyKnows),
-            (false, Some(certificate), Source::Cluster(_)) => Security::Tls {
+            (false, Some(certificate), Source::Cluster(_)) => Security::Tls(Box::new(TlsOptions {
                 certificate,
                 tokens: asked.tokens,
-            },
+            })),
         };
         if let (Listen::Tcp(address), Security::Insecure) = (&listen, &security)
             && !address.ip().is_loopback()
@@ -216,7 +220,7 @@ mod tests {
             ..with(false)
         };
         let config = config(in_cluster).unwrap();
-        assert!(matches!(config.security, Security::Tls { .. }));
+        assert!(matches!(config.security, Security::Tls(_)));
     }
 
     #[test]

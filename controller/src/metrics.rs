@@ -186,6 +186,28 @@ mod tests {
         let text = metrics.text().unwrap();
         let mut samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         samples.sort_unstable();
-        insta::assert_snapshot!(samples.join("\n"), @"");
+        insta::assert_snapshot!(samples.join("\n"), @r#"
+        portolan_controller_batches_total 1
+        portolan_controller_connected_agents 0
+        portolan_controller_plans 0
+        portolan_controller_stream_bytes_total 0
+        portolan_controller_stream_refusals_total{reason="api_server"} 0
+        portolan_controller_stream_refusals_total{reason="audience"} 0
+        portolan_controller_stream_refusals_total{reason="busy"} 0
+        portolan_controller_stream_refusals_total{reason="expired"} 0
+        portolan_controller_stream_refusals_total{reason="handshake"} 0
+        portolan_controller_stream_refusals_total{reason="malformed"} 0
+        portolan_controller_stream_refusals_total{reason="no_node"} 0
+        portolan_controller_stream_refusals_total{reason="no_tls_here"} 0
+        portolan_controller_stream_refusals_total{reason="no_token"} 0
+        portolan_controller_stream_refusals_total{reason="not_accepted"} 0
+        portolan_controller_stream_refusals_total{reason="other_node"} 1
+        portolan_controller_stream_refusals_total{reason="plain_text"} 0
+        portolan_controller_stream_refusals_total{reason="service_account"} 0
+        portolan_controller_stream_refusals_total{reason="silent"} 0
+        portolan_controller_streams_total 0
+        portolan_controller_token_reviews_total{answered="no"} 0
+        portolan_controller_token_reviews_total{answered="yes"} 1
+        "#);
     }
 }

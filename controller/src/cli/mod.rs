@@ -43,7 +43,7 @@ enum Command {
     /// not served, because that is the answer.
     Explain(explain::ExplainArguments),
     /// Plans all nodes from manifests, follows their changes, and streams the plans to agents.
-    Run(run::RunArguments),
+    Run(Box<run::RunArguments>),
 }
 
 /// Runs the program; the result is its exit code.
@@ -57,7 +57,7 @@ pub fn run() -> ExitCode {
         }) => explain::run(&arguments),
         Ok(Arguments {
             command: Command::Run(arguments),
-        }) => run::run(arguments),
+        }) => run::run(*arguments),
         Err(error) => {
             // With a closed terminal there is nobody left to tell.
             drop(error.print());

@@ -35,10 +35,7 @@ pub(super) async fn open(
                 keeping: std::future::pending().boxed(),
             });
         }
-        Security::Tls {
-            certificate,
-            tokens,
-        } => (certificate, tokens),
+        Security::Tls(options) => (options.certificate, options.tokens),
     };
     let client = client.context("TLS needs an API server, which reviews tokens")?;
     let (presented, keeping) = match certificate {

@@ -1,6 +1,6 @@
 //! A connection that has begun. It counts what is written, and ends by itself if nobody is let in on it.
 
-use std::io;
+use std::io::{self, Cursor};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, join, split};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
@@ -133,60 +133,7 @@ impl AsyncWrite for Connection {
 }
 
 /// A connection of which a first byte was read already, to see what it is.
-pub(super) struct Prefixed {
-    first: Option<u8>,
-    io: Box<dyn Io>,
-}
-
-impl Prefixed {
-    pub(super) fn new(first: u8, io: Box<dyn Io>) -> Self {
-        let first = Some(first);
-        Self { first, io }
-    }
-}
-
-impl AsyncRead for Prefixed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if buffer.remaining() > 0
-            && let Some(first) = self.first.take()
-        {
-            buffer.put_slice(&[first]);
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.io).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Prefixed {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
+pub(super) fn with_first(first: u8, io: Box<dyn Io>) -> impl Io {
+    let (reader, writer) = split(io);
+    join(Cursor::new([first]).chain(reader), writer)
 }

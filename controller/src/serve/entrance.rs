@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Io, Peer, Prefixed};
+use super::connection::{Connection, Io, Peer, with_first};
 use super::listen::Socket;
 use crate::metrics::Counters;
 use crate::trust::{Gate, Reason, Refusal, Refusals};
@@ -121,7 +121,7 @@ impl Entrance {
         let Ok(first) = io.read_u8().await else {
             return Ok(None);
         };
-        let io = Prefixed::new(first, io);
+        let io = with_first(first, io);
         match (&self.tls, first == TLS) {
             (Some(config), true) => {
                 let begun = TlsAcceptor::from(config.clone()).accept(io).await;

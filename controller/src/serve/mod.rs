@@ -66,11 +66,11 @@ impl PlanStream for Plans {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (plans, answers) = (self.clone(), request.into_inner());
         tokio::spawn(async move {
-            let from = peer.as_ref().map_or("", |peer| &peer.from);
             tokio::select! {
                 () = session::run(plans.clone(), &admission, answers, queue.clone()) => {}
                 refusal = admission.revoked() => {
-                    plans.entrance.refusals.note(from, &refusal);
+                    let node = admission.node().unwrap_or_default();
+                    plans.entrance.refusals.note(node, &refusal);
                     // An agent that does not read finds out when its connection ends.
                     drop(timeout(KEEP_ALIVE, queue.send(Err(refusal.into()))).await);
                 }

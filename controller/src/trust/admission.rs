@@ -54,6 +54,11 @@ impl Admission {
         }
     }
 
+    /// The node of whoever was let in, where that is known.
+    pub fn node(&self) -> Option<&str> {
+        self.proof.as_ref().map(|proof| &*proof.identity.node)
+    }
+
     /// Waits until the stream has to end: its token is reviewed from time to time, and one that is not
     /// accepted any more ends it. While nobody can be asked it goes on.
     pub async fn revoked(&self) -> Refusal {
@@ -70,21 +75,21 @@ impl Admission {
                         Reason::other_node,
                         format!("the token is now of a pod on {}", identity.node),
                     );
-                    return ending(moved);
+                    return ending(&moved);
                 }
                 Err(refusal) if refusal.reason.is_passing() => {}
-                Err(refusal) => return ending(refusal),
+                Err(refusal) => return ending(&refusal),
             }
         }
     }
 }
 
-fn ending(refusal: Refusal) -> Refusal {
+fn ending(refusal: &Refusal) -> Refusal {
     let message = format!(
         "the stream ends, because its token was reviewed again: {}",
         refusal.message
     );
-    Refusal { message, ..refusal }
+    Refusal::new(refusal.reason, message)
 }
 
 /// Up to half as long again, by the token, so that streams which began together are not reviewed together.

@@ -74,7 +74,7 @@ impl Claims {
 /// base64url without its padding, as tokens have it, turned into the one that the API uses.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut text = text.replace('-', "+").replace('_', "/");
-    while text.len() % 4 != 0 {
+    while !text.len().is_multiple_of(4) {
         text.push('=');
     }
     let decoder = StringDeserializer::<Error>::new(text);

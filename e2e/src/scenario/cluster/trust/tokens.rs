@@ -139,7 +139,7 @@ fn encoded(bytes: &[u8]) -> Result<String> {
 
 fn decoded(text: &str) -> Result<Vec<u8>> {
     let mut text = text.replace('-', "+").replace('_', "/");
-    while text.len() % 4 != 0 {
+    while !text.len().is_multiple_of(4) {
         text.push('=');
     }
     let ByteString(bytes) = serde_json::from_value(json!(text))?;
