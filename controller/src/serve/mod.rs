@@ -80,7 +80,7 @@ impl PlanStream for Plans {
         counters.opened();
         let messages = ReceiverStream::new(messages).inspect(move |message| {
             if let Ok(wire::PlanMessage {
-                message: Some(Message::Commit(_)),
+                message: Some(Message::Commit(_) | Message::Batch(_)),
             }) = message
             {
                 counters.batch();

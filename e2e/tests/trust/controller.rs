@@ -277,21 +277,29 @@ impl Agent {
             let message = message.expect("a message")?.expect("a stream that goes on");
             match message.message {
                 Some(Message::Items(items)) => entries += items.items.len(),
+                Some(Message::Batch(batch)) => {
+                    entries += batch.items.map_or(0, |items| items.items.len());
+                    self.ack(batch.begin.unwrap().batch).await;
+                    return Ok(entries);
+                }
                 Some(Message::Commit(commit)) => {
-                    let batch = commit.batch;
-                    let ack = wire::Ack {
-                        batch,
-                        ..wire::Ack::default()
-                    };
-                    let message = Some(Answer::Ack(ack));
-                    self.answers
-                        .send(wire::AgentMessage { message })
-                        .await
-                        .unwrap();
+                    self.ack(commit.batch).await;
                     return Ok(entries);
                 }
                 _ => {}
             }
         }
+    }
+
+    async fn ack(&self, batch: u64) {
+        let ack = wire::Ack {
+            batch,
+            ..wire::Ack::default()
+        };
+        let message = Some(Answer::Ack(ack));
+        self.answers
+            .send(wire::AgentMessage { message })
+            .await
+            .unwrap();
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn put_address(buffer: &mut Vec<u8>, kind: u16, address: IpAddr) {
                 buffer,
                 kind,
                 &[a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            )
+            );
         }
         IpAddr::V6(v6) => put(buffer, kind, &v6.octets()),
     }
