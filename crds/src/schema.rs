@@ -104,15 +104,14 @@ fn cidr_list(item: &Value, list: &Value) -> Schema {
     schema
 }
 
-/// An address of either family.
-pub(crate) fn address(_: &mut SchemaGenerator) -> Schema {
+/// An address of either family, or nothing.
+pub(crate) fn address_or_none(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
-        "minLength": 1,
         "maxLength": 45,
         "x-kubernetes-validations": [rule(
-            "isIP(self)",
-            "write an address like 0.0.0.0 or ::1, without leading zeros",
+            "self == '' || isIP(self)",
+            "write an address like 0.0.0.0 or ::1, without leading zeros, or an empty text",
         )],
     })
 }

@@ -26,7 +26,8 @@ pub struct SettingsSpec {
     /// Source address translation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<MasqueradeSpec>,
-    /// Answer ARP only for addresses of the interface that was asked. Default: true.
+    /// Answer ARP only for addresses of the interface that was asked; false leaves what the kernel does.
+    /// Default: true.
     #[serde(rename = "strictARP", default, skip_serializing_if = "Option::is_none")]
     pub strict_arp: Option<bool>,
     /// Which external IPs may be captured.
@@ -64,7 +65,8 @@ pub struct SettingsSpec {
     /// Drop packets from backends that connection tracking calls invalid. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_invalid: Option<bool>,
-    /// The dummy device that carries the routes. Default: `kube-ipvs0`.
+    /// The dummy device that carries the routes; the one of another name before is removed.
+    /// Default: `kube-ipvs0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub device: Option<String>,
@@ -173,7 +175,7 @@ pub struct ExternalIpsSpec {
     pub allowed_cidrs: Option<Vec<String>>,
 }
 
-/// Timeouts of IPVS connections; `0s` leaves the kernel's.
+/// Timeouts of IPVS connections, at most `2147483s`; `0s` leaves the kernel's as it is at that moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeoutsSpec {
@@ -209,7 +211,7 @@ pub struct ConntrackSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp_close_wait: Option<String>,
-    /// Do not call out-of-window packets invalid. Default: false.
+    /// Do not call out-of-window packets invalid; false leaves what the kernel does. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_be_liberal: Option<bool>,
 }
@@ -223,7 +225,9 @@ pub struct SyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub period: Option<String>,
-    /// The shortest time between two applied batches, at most `period`. Default: `0s`.
+    /// The shortest time between two passes that changes of the plan cause, at most `period`; what changed
+    /// meanwhile comes together. A pass for another reason takes all of it along. Where it is longer than `2m`,
+    /// condition Applied says AnswerOverdue in the meantime. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_period: Option<String>,
@@ -266,12 +270,12 @@ pub struct DiskSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenSpec {
-    /// The address; an unspecified one means both families.
+    /// The address; an unspecified one means both families, an empty text that nobody listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::address")]
+    #[schemars(schema_with = "schema::address_or_none")]
     pub bind_address: Option<String>,
-    /// The port, 1 to 65535.
+    /// The port; 0 means that nobody listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65535))]
+    #[schemars(range(min = 0, max = 65535))]
     pub port: Option<u16>,
 }

@@ -243,6 +243,12 @@ impl<'lab> Cluster<'lab> {
         Ok(())
     }
 
+    /// Where the controller listens.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.listen()
+    }
+
     fn listen(&self) -> String {
         format!(
             "unix:{}",

@@ -5,6 +5,7 @@ pub mod external;
 pub mod matrix;
 pub mod modes;
 pub mod places;
+pub mod settings;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -56,6 +56,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "tables/modes.yaml",
     "tables/packet-path.yaml",
     "tables/refusals.yaml",
+    "tables/settings.yaml",
 ];
 
 /// The manifests of the lab's cluster.
@@ -92,6 +93,9 @@ pub const EXTERNAL_PATH: &str = "tables/external.yaml";
 pub const PACKET_PATH: &str = "tables/packet-path.yaml";
 /// What programs say when a node or an address is not as they need it.
 pub const REFUSALS: &str = "tables/refusals.yaml";
+
+/// Every setting, changed while an agent runs.
+pub const SETTINGS: &str = "tables/settings.yaml";
 
 impl Files {
     /// From a folder, or built in.

@@ -39,6 +39,21 @@ pub fn make_settings_read_only() -> Result<()> {
     }
 }
 
+/// This folder is mounted read-only for the calling thread and what it starts.
+///
+/// # Errors
+/// Without the privilege, or when it can be written all the same.
+pub fn make_read_only(folder: &Path) -> Result<()> {
+    keep_to_ourselves()?;
+    mount(Some(folder), folder, NONE, MsFlags::MS_BIND, NONE).context("mount the folder")?;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(Some(folder), folder, NONE, flags, NONE).context("mount the folder read-only")?;
+    match File::create(folder.join("written")) {
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => Ok(()),
+        other => bail!("{} is not read-only: {other:?}", folder.display()),
+    }
+}
+
 /// For the calling thread and what it starts, this file is the kernel's name for the time since it was
 /// started.
 ///

@@ -7,6 +7,7 @@
 
 pub mod cli;
 pub mod doctor;
+pub mod drains;
 pub mod health;
 pub mod http;
 pub mod kernel;

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
+use tokio::sync::watch;
+
+use crate::drains::{Drain, ToldDrain};
 use crate::health::Health;
 use crate::http::{Answer, Page, Place};
 use crate::metrics::Metrics;
@@ -12,17 +16,31 @@ use crate::metrics::Metrics;
 pub struct Pages {
     pub(crate) health: Arc<Health>,
     metrics: Metrics,
+    drains: watch::Receiver<Vec<Drain>>,
 }
 
 impl Pages {
     /// Pages of this node.
-    pub fn new(health: Arc<Health>, metrics: Metrics) -> Self {
-        Self { health, metrics }
+    pub fn new(health: Arc<Health>, metrics: Metrics, drains: watch::Receiver<Vec<Drain>>) -> Self {
+        Self {
+            health,
+            metrics,
+            drains,
+        }
     }
 
     /// Where they are to be.
     pub(crate) fn places(&self) -> BTreeSet<Place> {
         self.health.places()
+    }
+
+    fn drains(&self) -> Vec<ToldDrain> {
+        let now = Instant::now();
+        let drains = self.drains.borrow();
+        drains
+            .iter()
+            .map(|drain| ToldDrain::of(drain, now))
+            .collect()
     }
 
     /// Answers at once: nobody is asked, nothing is waited for.
@@ -35,6 +53,7 @@ impl Pages {
             (Page::Metrics, "/metrics") => self.metrics.answer(),
             (Page::Metrics, "/proxyMode") => Answer::text(200, "ipvs"),
             (Page::Metrics, "/healthz") => Answer::text(200, "ok"),
+            (Page::Metrics, "/drains") => Answer::json(200, &self.drains()),
             (Page::Metrics, "/configz") => Answer::json(200, &self.health.settings()),
             (Page::Node | Page::Metrics, _) => Answer::not_found(),
         }

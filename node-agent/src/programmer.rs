@@ -9,6 +9,7 @@ mod drift;
 mod flows;
 mod look;
 mod outcome;
+mod pace;
 mod part;
 mod schedule;
 mod told;
@@ -18,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::{Family, PlanHash};
+use portolan_plan::{Family, NodePlan, PlanHash};
 use portolan_reconcile::{
     Desired, Drift, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
 };
@@ -30,9 +31,11 @@ use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
 use self::look::{Ground, News};
 use self::outcome::Outcome;
+use self::pace::Pace;
 use self::part::{Job, Work};
 use self::schedule::{Pass, Schedule};
 use self::told::{Why, tell};
+use crate::drains::Drain;
 use crate::health::{Health, Passed};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
@@ -78,6 +81,8 @@ pub struct Programmer<K> {
     last_network: Option<Network>,
     /// The device that both tell of.
     device: Option<Arc<str>>,
+    /// Devices that settings named before and that are still there.
+    retired: BTreeSet<Arc<str>>,
     drains: Drains,
     drift: DriftWatch,
     applied: watch::Sender<Applied>,
@@ -88,6 +93,7 @@ pub struct Programmer<K> {
     shared: Option<Shared>,
     /// Where the plan is from that was taken last.
     source: Source,
+    pace: Pace,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -118,6 +124,7 @@ impl<K: Kernel> Programmer<K> {
             shadow: None,
             last_network: None,
             device: None,
+            retired: BTreeSet::new(),
             drains: Drains::new(draining),
             drift: DriftWatch::default(),
             applied,
@@ -125,12 +132,18 @@ impl<K: Kernel> Programmer<K> {
             flows: flows::Flows::default(),
             shared: None,
             source: Source::default(),
+            pace: Pace::default(),
         }
     }
 
     /// What is done about stale UDP flows, from now on.
     pub fn flow_counters(&self) -> watch::Receiver<FlowCounters> {
         self.flows.counters()
+    }
+
+    /// What drains and why, from now on.
+    pub fn drains(&self) -> watch::Receiver<Vec<Drain>> {
+        self.drains.listed()
     }
 
     /// Runs until the slot is stopped. What is in the kernel then stays there (S-199).
@@ -146,7 +159,9 @@ impl<K: Kernel> Programmer<K> {
             } else {
                 schedule.left(now).min(self.drains.left(now))
             };
-            let woken = self.slot.wait(wait);
+            let pace = &self.pace;
+            let pause = |plan: &NodePlan| pace.left(plan, Instant::now());
+            let woken = self.slot.wait_paced(wait, pause);
             if woken == Woken::Stopped {
                 return;
             }
@@ -213,6 +228,9 @@ impl<K: Kernel> Programmer<K> {
             ..
         } = *self.applied.borrow();
         let why = if generation > seen { Why::Changed } else { why };
+        if generation > seen && self.source == Source::Controller {
+            self.pace.begin(started);
+        }
         let services = work.services();
         self.work_on(work, &mut outcome);
         let failed = outcome.failed > 0;
@@ -276,6 +294,7 @@ impl<K: Kernel> Programmer<K> {
         let scope = Scope::Everything;
         let sound = self.carry_out(&mut shadow, desired, &mut owned, &scope, outcome);
         self.drift.settle(&shadow, desired);
+        self.retire_devices(outcome);
         // A plan from disk may be a part of one: what is ours is judged again by a controller's.
         self.owned = (self.source == Source::Controller || !adopts).then_some(owned);
         self.shadow = Some(shadow);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan_plan::{Entry, EntryKey, HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges};
 use portolan_proto::item::HeldList;
@@ -274,26 +274,37 @@ impl PlanSlot {
 
     /// Waits for a plan that was not taken yet, or a change of the network, at most this long.
     pub fn wait(&self, timeout: Duration) -> Woken {
-        let waiting = |state: &mut State| {
-            !state.stopped && !state.disturbed && state.taken == state.generation
-        };
+        self.wait_paced(timeout, |_| Duration::ZERO)
+    }
+
+    /// The same. A plan counts once its `pause` is over, which is asked for anew with each that comes.
+    pub fn wait_paced(&self, timeout: Duration, pause: impl Fn(&NodePlan) -> Duration) -> Woken {
+        let started = Instant::now();
         let mut state = self.lock();
         state.waits = true;
-        let (mut state, _) = self
-            .bell
-            .wait_timeout_while(state, timeout, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        let woken = loop {
+            let left = timeout.saturating_sub(started.elapsed());
+            let changed = state.taken != state.generation;
+            let pause = if changed {
+                pause(&state.plan)
+            } else {
+                Duration::MAX
+            };
+            if state.stopped {
+                break Woken::Stopped;
+            } else if pause.is_zero() {
+                break Woken::Changed;
+            } else if state.disturbed {
+                break Woken::Disturbed;
+            } else if left.is_zero() {
+                break Woken::TimedOut;
+            }
+            let waited = self.bell.wait_timeout(state, left.min(pause));
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        };
         state.waits = false;
         state.begun += 1;
-        if state.stopped {
-            Woken::Stopped
-        } else if state.taken != state.generation {
-            Woken::Changed
-        } else if state.disturbed {
-            Woken::Disturbed
-        } else {
-            Woken::TimedOut
-        }
+        woken
     }
 
     /// The number of the work that goes on since the last wait; `None` while there is none.
@@ -352,6 +363,24 @@ mod tests {
             Woken::Changed,
             "it was not taken"
         );
+    }
+
+    #[test]
+    fn a_plan_that_has_to_wait_counts_once_its_time_has_come() {
+        let slot = PlanSlot::default();
+        put(&slot, StagedChanges::snapshot(), &["web"]);
+        let hour = |_: &NodePlan| Duration::from_secs(3600);
+        assert_eq!(slot.wait_paced(Duration::ZERO, hour), Woken::TimedOut);
+        slot.disturb();
+        assert_eq!(slot.wait_paced(Duration::MAX, hour), Woken::Disturbed);
+        slot.take_disturbance();
+        // A newer one may have to wait for less.
+        let asked = std::cell::Cell::new(0);
+        let twice = |_: &NodePlan| {
+            asked.set(asked.get() + 1);
+            Duration::from_millis(u64::from(asked.get() < 3))
+        };
+        assert_eq!(slot.wait_paced(Duration::MAX, twice), Woken::Changed);
     }
 
     #[test]

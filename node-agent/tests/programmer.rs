@@ -17,7 +17,7 @@ use std::time::Duration;
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::record::Record;
 use portolan_agent::slot::Woken;
-use portolan_plan::{Change, EntryHash, EntryKey, PlanDocument, PlanHash, StagedChanges};
+use portolan_plan::{Change, EntryHash, EntryKey, Period, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::{
     ModelKernel, Op, RESCHEDULED_AT_ONCE, SetRole, VirtualServer, VirtualServerKey,
 };
@@ -88,6 +88,57 @@ fn without_a_record_the_service_ranges_are_ours() {
     again.program(without_web());
     assert!(!has(&again.kernel, "TCP 10.96.0.20:80") && has(&again.kernel, "TCP 203.0.113.9:80"));
     again.stop();
+}
+
+/// `settings.sync.minPeriod`: changes wait and come together, whatever else happens meanwhile.
+#[test]
+fn changes_that_come_too_soon_wait_and_come_as_one() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let mut document = document();
+    document.settings.sync.min_period = Period::seconds(3600);
+    document.settings.sync.period = Period::seconds(7200);
+    assert_eq!(running.program(document.clone()).generation, 1, "the first");
+    document.services.retain(|service| &*service.name != "web");
+    running.commit(document.clone());
+    // The programmer has looked at the network, and left the plan alone.
+    let looked = running.kernel.eyes().network;
+    running.slot.disturb();
+    running.until("a look at the network", |kernel| {
+        kernel.eyes().network > looked
+    });
+    assert!(has(&running.kernel, "TCP 10.96.0.20:80"));
+    document.settings.sync.min_period = Period::seconds(0);
+    let applied = running.program(document);
+    assert_eq!((applied.generation, applied.failed), (3, 0));
+    assert!(!has(&running.kernel, "TCP 10.96.0.20:80"));
+    running.stop();
+}
+
+/// The routes move to the new device before the old one goes, and what it stood in the way of follows.
+#[test]
+fn a_device_that_settings_do_not_name_any_more_is_removed_last() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let mut document = document();
+    running.program(document.clone());
+    running.kernel.lock().log.clear();
+    // The model has one device; a look at another one finds nothing of it.
+    running.kernel.lock().state.routes.clear();
+    running.kernel.lock().state.device_up = false;
+    let looked = running.kernel.eyes().network;
+    let old = std::mem::replace(&mut document.settings.device, "another0".into());
+    assert_eq!(running.program(document).failed, 0);
+    running.until("another look", |kernel| kernel.eyes().network > looked + 2);
+    let kernel = running.stop();
+    let log = &kernel.lock().log;
+    let raised = Op::RaiseDevice {
+        device: "another0".into(),
+    };
+    let retired = Op::RetireDevice { device: old };
+    assert_eq!((log.first(), log.last()), (Some(&raised), Some(&retired)));
+    let on = |op: &&Op| matches!(op, Op::PutRoute { device, .. } if &**device == "another0");
+    assert!(log.iter().filter(on).count() > 1);
 }
 
 /// S-108: ranges that the settings exclude are never touched.

@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portolan_agent::kernel::SharedModel;
-use portolan_agent::saved::{FileError, SavedError, SavedPlan, bring_back};
+use portolan_agent::programmer::Applied;
+use portolan_agent::receive::Link;
+use portolan_agent::saved::{FileError, Keeper, Origin, SavedError, SavedPlan, bring_back};
 use portolan_agent::slot::{PlanSlot, Source};
 use portolan_plan::{
     Change, EntryHash, NodePlan, PlanDocument, PlanHash, ServiceId, StagedChanges, strategies,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use running::{Running, document};
 
@@ -52,6 +55,19 @@ fn write_before_reboot(state: &Path, plan: &NodePlan) {
     let sum = xxhash_rust::xxh3::xxh3_64(&other).to_le_bytes();
     other.extend(sum);
     std::fs::write(&path, other).unwrap();
+}
+
+/// As a controller sends it.
+fn put_live(slot: &PlanSlot, plan: &NodePlan) {
+    let mut staged = StagedChanges::snapshot();
+    for (key, entry) in plan.entries() {
+        staged.push(Change::Upsert {
+            key: key.clone(),
+            hash: EntryHash::default(),
+            entry: Some(entry.clone()),
+        });
+    }
+    slot.commit(staged, PlanHash::default()).unwrap();
 }
 
 fn boot_critical(names: &[&str]) -> PlanDocument {
@@ -149,6 +165,72 @@ fn a_disk_that_cannot_be_written_is_named_and_the_plan_before_stays() {
     assert_eq!(read.heads().count(), plan().heads().count());
 }
 
+fn origin(state: &Path) -> Origin {
+    saved(state).read().unwrap().unwrap().1
+}
+
+/// The age of a plan is the time since a controller last stood behind it, not since it changed.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_does_not_change_stays_young_while_a_controller_is_connected() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let state = TempDir::new().unwrap();
+    let slot = Arc::new(PlanSlot::default());
+    put_live(&slot, &plan());
+    slot.take();
+    let (tell, applied) = watch::channel(Applied::default());
+    let there = Link {
+        streams: 1,
+        trouble: None,
+    };
+    let (tell_link, link) = watch::channel(there);
+    let begun = tokio::time::Instant::now();
+    let clock = move || now() + begun.elapsed();
+    let mut keeper = Keeper::new(saved(state.path()), slot.clone());
+    tokio::spawn(async move { keeper.keep(applied, link, clock).await });
+    tell.send_replace(Applied::default());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = origin(state.path());
+    assert_eq!((first.written, first.confirmed), (now(), now()));
+    let age = || {
+        clock()
+            .duration_since(origin(state.path()).confirmed)
+            .unwrap()
+    };
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(
+        origin(state.path()).written,
+        now(),
+        "it is not written again"
+    );
+    // A quarter of `disk.maxAge`, and a pause between two writes.
+    assert!(age() <= Duration::from_secs(160), "{:?}", age());
+    tell_link.send_modify(|link| link.trouble = Some("it is gone".into()));
+    tokio::time::sleep(HOUR).await;
+    assert!(age() >= HOUR, "{:?}", age());
+    tell_link.send_modify(|link| link.trouble = None);
+    tokio::time::sleep(Duration::from_secs(160)).await;
+    assert!(age() <= Duration::from_secs(160), "{:?}", age());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_reboot_the_last_word_of_a_controller_decides_and_of_this_plan_alone() {
+    let state = TempDir::new().unwrap();
+    let document = boot_critical(&["dns"]);
+    write_before_reboot(state.path(), &document.clone().into_plan().unwrap());
+    let (held, _) = saved(state.path()).read().unwrap().unwrap();
+    saved(state.path())
+        .confirm(held.hash(), later(7200))
+        .unwrap();
+    let slot = Arc::new(PlanSlot::default());
+    bring_back(&saved(state.path()), &slot, later(7800)).await;
+    assert_eq!(names(&slot).len(), plan().heads().count());
+    // Another plan was confirmed: a crash came between the two files.
+    saved(state.path())
+        .confirm(PlanHash::default(), later(7200))
+        .unwrap();
+    assert_eq!(origin(state.path()).confirmed, now());
+}
+
 /// Since the node was started the kernel has what the plan says: all of it, however old.
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_of_the_agent_all_of_the_plan_is_served() {
@@ -201,15 +283,7 @@ async fn a_controller_that_comes_is_never_replaced_by_the_disk() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut document = document();
     document.services.retain(|service| &*service.name == "web");
-    let mut staged = StagedChanges::snapshot();
-    for (key, entry) in document.into_plan().unwrap().entries() {
-        staged.push(Change::Upsert {
-            key: key.clone(),
-            hash: EntryHash::default(),
-            entry: Some(entry.clone()),
-        });
-    }
-    running.slot.commit(staged, PlanHash::default()).unwrap();
+    put_live(&running.slot, &document.into_plan().unwrap());
     waiting.await.unwrap();
     assert_eq!(names(&running.slot), ["web"]);
     bring_back(&saved(state.path()), &running.slot, later(0)).await;

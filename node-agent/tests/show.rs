@@ -8,10 +8,11 @@ mod running;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use portolan_agent::drains::{Drain, ToldDrain};
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::saved::Origin;
-use portolan_agent::show::{Found, LastPlan, Shown, Style, render};
-use portolan_plan::NodePlan;
+use portolan_agent::show::{Found, LastPlan, NOTHING, NOTHING_OF_IT, Owner, Shown, Style, render};
+use portolan_plan::{FrontendKind, NodePlan, ServiceId};
 use portolan_reconcile::{Connections, Observed, RealServerKey, VirtualServer, VirtualServerKey};
 use tempfile::TempDir;
 
@@ -26,6 +27,7 @@ fn origin() -> Origin {
         node: "node-a".into(),
         boot: String::new(),
         written: written(),
+        confirmed: written(),
     }
 }
 
@@ -57,7 +59,11 @@ fn backend(text: &str) -> RealServerKey {
 }
 
 fn text(shown: &Shown, all: bool) -> String {
-    let style = Style { colour: false, all };
+    let style = Style {
+        colour: false,
+        all,
+        nothing: NOTHING,
+    };
     render(shown, style, written() + Duration::from_secs(240))
 }
 
@@ -72,6 +78,9 @@ fn show(
         connections,
         recorded,
         plan,
+        drains: &Err("nobody listens".into()),
+        entries: false,
+        service: None,
     })
 }
 
@@ -140,4 +149,95 @@ fn a_node_without_a_plan_and_one_that_is_empty() {
         None,
     );
     insta::assert_snapshot!("empty", text(&shown, false));
+}
+
+/// What the agent says of what drains, one Service alone, and the entries of sets.
+#[test]
+fn one_service_with_what_drains_and_the_entries_of_sets() {
+    let (mut observed, recorded) = programmed();
+    let server = key("TCP 10.96.0.10:53");
+    let held = observed.virtual_servers.get_mut(&server).unwrap();
+    let (gone, elsewhere) = (backend("10.244.9.9:53"), backend("10.244.9.8:53"));
+    held.real_servers.extend([(gone, 0), (elsewhere, 0)]);
+    let start = std::time::Instant::now();
+    let drain = |backend, gone| {
+        let drain = Drain {
+            server,
+            backend,
+            rests: false,
+            deadline: Duration::from_secs(60),
+            gone,
+        };
+        ToldDrain::of(&drain, start + Duration::from_secs(12))
+    };
+    let drains = Ok(vec![drain(gone, Some(start)), drain(elsewhere, None)]);
+    let (plan, origin) = (plan(), origin());
+    let dns = ServiceId::new("kube-system", "dns");
+    let nobody = ServiceId::new("kube-system", "nobody");
+    let show = |service| {
+        Shown::of(&Found {
+            observed: &observed,
+            connections: &BTreeMap::new(),
+            recorded: &recorded,
+            plan: Some((&plan, &origin)),
+            drains: &drains,
+            entries: true,
+            service: Some(service),
+        })
+    };
+    insta::assert_snapshot!("one_service", text(&show(&dns), false));
+    let style = Style {
+        colour: false,
+        all: false,
+        nothing: NOTHING_OF_IT,
+    };
+    let mut shown = show(&nobody);
+    shown.sets.clear();
+    insta::assert_snapshot!("no_such_service", render(&shown, style, written()));
+}
+
+/// A virtual server at a node port's number, on an address that settings do not select, is not the
+/// Service's (S-32).
+#[test]
+fn a_node_port_is_the_services_only_where_settings_select_the_address() {
+    let (mut observed, recorded) = programmed();
+    let mut document = document();
+    let port = document.services[0].ports[0].clone();
+    let (node, other) = ("192.168.50.1", "192.168.50.77");
+    observed
+        .host
+        .addresses
+        .push(running::address(&format!("{other}/24")));
+    document.node_addresses = vec![node.parse().unwrap()];
+    let mut frontend = port.frontends[0].clone();
+    frontend.kind = FrontendKind::NodePort;
+    (frontend.address, frontend.port) = (None, 30_999);
+    document.services[0].ports[0].frontends.push(frontend);
+    let foreign = VirtualServer {
+        scheduler: "rr".into(),
+        flags: 0,
+        timeout: 0,
+        real_servers: [(backend("10.244.1.5:8080"), 1)].into(),
+    };
+    let place = |address: &str| key(&format!("{} {address}:30999", port.protocol));
+    for address in [node, other] {
+        observed
+            .virtual_servers
+            .insert(place(address), foreign.clone());
+    }
+    let (plan, origin) = (document.into_plan().unwrap(), origin());
+    let shown = show(
+        &observed,
+        &BTreeMap::new(),
+        &recorded,
+        Some((&plan, &origin)),
+    );
+    let owner = |address: &str| {
+        let mut servers = shown.virtual_servers.iter();
+        let at = address.parse::<std::net::IpAddr>().unwrap();
+        let found = servers.find(|server| server.address == at && server.port == 30_999);
+        found.unwrap().owner.clone()
+    };
+    assert!(matches!(owner(node), Owner::Service { .. }));
+    assert_eq!(owner(other), Owner::Other);
 }

@@ -6,7 +6,7 @@ use portolan_plan::{
     LocalDetection, MasqueradeSettings, Period, Settings, SyncSettings, TimeoutSettings,
 };
 
-use crate::decode::{DecodeError, address, bounded, port, ranges};
+use crate::decode::{DecodeError, address, bounded, ranges};
 use crate::encode::{cidrs, octets};
 use crate::wire;
 use crate::wire::local_detection::{ClusterCidr, Mode, NodeCidr};
@@ -133,15 +133,18 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
         },
         healthz: ListenSettings {
             bind_address: address(&settings.healthz_address, "settings.healthz_address")?,
-            port: port(settings.healthz_port, "settings.healthz_port")?,
+            port: bounded(settings.healthz_port, MOST, "settings.healthz_port")?,
         },
         metrics: ListenSettings {
             bind_address: address(&settings.metrics_address, "settings.metrics_address")?,
-            port: port(settings.metrics_port, "settings.metrics_port")?,
+            port: bounded(settings.metrics_port, MOST, "settings.metrics_port")?,
         },
         service_proxy_name: settings.service_proxy_name,
     })
 }
+
+/// The last port.
+const MOST: u32 = 65_535;
 
 fn detection_from_wire(
     detection: Option<wire::LocalDetection>,

@@ -50,12 +50,12 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     set_whole(&mut settings.drain.deadline, deadline, "drain.deadline")?;
     disk(given.disk.unwrap_or_default(), &mut settings.disk)?;
     listen(
-        given.healthz.unwrap_or_default(),
+        &given.healthz.unwrap_or_default(),
         &mut settings.healthz,
         "healthz",
     )?;
     listen(
-        given.metrics.unwrap_or_default(),
+        &given.metrics.unwrap_or_default(),
         &mut settings.metrics,
         "metrics",
     )?;
@@ -112,9 +112,17 @@ fn masquerade_settings(
 }
 
 fn timeouts(given: given::TimeoutsSpec, timeouts: &mut TimeoutSettings) -> Result<(), FieldError> {
-    set_whole(&mut timeouts.tcp, given.tcp, "timeouts.tcp")?;
-    set_whole(&mut timeouts.tcp_fin, given.tcp_fin, "timeouts.tcpFin")?;
-    set_whole(&mut timeouts.udp, given.udp, "timeouts.udp")
+    let set = |period: &mut Period, text, field| {
+        set_whole(period, text, field)?;
+        if *period > Period::seconds(LONGEST_IN_IPVS) {
+            let problem = format!("{period} is longer than IPVS counts, {LONGEST_IN_IPVS}s");
+            return Err(wrong(field, problem));
+        }
+        Ok(())
+    };
+    set(&mut timeouts.tcp, given.tcp, "timeouts.tcp")?;
+    set(&mut timeouts.tcp_fin, given.tcp_fin, "timeouts.tcpFin")?;
+    set(&mut timeouts.udp, given.udp, "timeouts.udp")
 }
 
 fn conntrack(
@@ -161,15 +169,18 @@ fn disk(given: given::DiskSpec, disk: &mut DiskSettings) -> Result<(), FieldErro
 }
 
 fn listen(
-    given: given::ListenSpec,
+    given: &given::ListenSpec,
     listen: &mut ListenSettings,
     field: &str,
 ) -> Result<(), FieldError> {
-    if let Some(text) = given.bind_address {
-        listen.bind_address = address(&text, path(&format!("{field}.bindAddress")))?;
-    }
-    if let Some(port) = given.port {
-        listen.port = bounded(port, 1, u16::MAX, path(&format!("{field}.port")))?;
+    listen.port = given.port.unwrap_or(listen.port);
+    match given.bind_address.as_deref() {
+        None => {}
+        // Either way to say that nobody listens, as kube-proxy's configuration has them.
+        Some("") => listen.port = 0,
+        Some(text) => {
+            listen.bind_address = address(text, path(&format!("{field}.bindAddress")))?;
+        }
     }
     Ok(())
 }
@@ -185,6 +196,8 @@ fn set(period: &mut Period, text: Option<String>, field: &str) -> Result<(), Fie
 
 /// The longest time that the kernel takes in seconds.
 const LONGEST: u32 = i32::MAX.unsigned_abs();
+/// The same where it counts the ticks of its clock, of which there are up to 1000 in a second.
+const LONGEST_IN_IPVS: u32 = LONGEST / 1000;
 
 /// A time that the kernel counts in seconds.
 fn set_whole(period: &mut Period, text: Option<String>, field: &str) -> Result<(), FieldError> {

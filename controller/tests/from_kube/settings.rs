@@ -84,8 +84,8 @@ const REFUSED: [(&str, &str); 19] = [
         "spec.settings.drain.deadline: \"soon\" is no duration",
     ),
     (
-        "healthz: {port: 0}",
-        "spec.settings.healthz.port: 0 is not between 1 and 65535",
+        "timeouts: {tcpFin: 600h}",
+        "spec.settings.timeouts.tcpFin: 600h is longer than IPVS counts, 2147483s",
     ),
     (
         "metrics: {bindAddress: lo}",
@@ -129,4 +129,13 @@ fn only_the_proxyconfig_named_default_is_read() {
         "spec: {}\n",
     );
     assert!(refused(&contents).contains("the one ProxyConfig is named \"default\""));
+}
+
+/// As kube-proxy's configuration says that nobody listens (S-146, S-207).
+#[test]
+fn health_and_metrics_are_switched_off_by_an_empty_address_or_port_zero() {
+    let found = settings("healthz: {bindAddress: \"\"}, metrics: {port: 0}");
+    assert!(!found.healthz.is_on() && !found.metrics.is_on());
+    let found = settings("healthz: {bindAddress: \"\", port: 10256}");
+    assert!(!found.healthz.is_on() && found.metrics.is_on());
 }

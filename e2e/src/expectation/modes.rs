@@ -61,7 +61,8 @@ pub fn defaults() -> String {
     proxy_config(&json!({}))
 }
 
-fn proxy_config(settings: &Value) -> String {
+/// A `ProxyConfig` with these settings.
+pub(super) fn proxy_config(settings: &Value) -> String {
     let object = json!({
         "apiVersion": "proxy.portolan.dev/v1alpha1",
         "kind": "ProxyConfig",

@@ -6,6 +6,7 @@ mod cluster;
 mod coexistence;
 mod control_plane;
 mod costs;
+mod doctor;
 mod draining;
 mod drift;
 mod extra;
@@ -18,6 +19,7 @@ mod refusals;
 mod restarts;
 mod rollout;
 mod schedulers;
+mod settings;
 mod topology;
 mod udp;
 
@@ -71,6 +73,8 @@ pub const ALL: &[Scenario] = &[
     health::SCENARIO,
     boot::SCENARIO,
     privileges::SCENARIO,
+    settings::SCENARIO,
+    doctor::SCENARIO,
     costs::SCENARIO,
     udp::SCENARIO,
     ipvs_rate::SCENARIO,

@@ -8,14 +8,12 @@ use rustix::thread::{
     CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set,
 };
 
-use super::packet_path::{POD_PORTS, cluster_files};
+use super::packet_path::{cluster_files, every_client, serve};
 use super::{Checks, Scenario, Stage};
 use crate::cluster::Cluster;
 use crate::program::Program;
-use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::world::Node;
 use crate::topology::{Network, Topology};
-use crate::traffic::client::{self, Outcome};
-use crate::traffic::server::Server;
 use crate::{mounts, witness};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -46,9 +44,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     the_machine(stage, checks)?;
     let (manifests, texts) = cluster_files(&stage.files)?;
     let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _servers = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
+    let servers = serve(&topology)?;
     let mut cluster = Cluster::new(&topology, stage.waits, texts)?;
     stage.console.heading("an agent with few privileges");
     let node = topology.node(NODE)?;
@@ -80,7 +76,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "it has no other capability",
         has_few(cluster.agent_pid(NODE)?),
     );
-    checks.check("clients are served", served(stage, &topology));
+    cluster.wait_programmed(Node::B, &manifests.virtual_servers())?;
+    every_client(stage, checks, &topology, &servers, &manifests)?;
     checks.check(
         "an agent that may asks to be ended last when memory runs out (S-210)",
         is_last(cluster.agent_pid(Node::B)?),
@@ -239,23 +236,6 @@ fn shows(output: &str, wanted: usize) -> Result<()> {
 fn is_last(pid: u32) -> Result<()> {
     let score = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
     ensure!(score.trim() == "-999", "oom_score_adj is {score}");
-    Ok(())
-}
-
-fn served(stage: &Stage, topology: &Topology) -> Result<()> {
-    let deadline = stage.waits.limit(Duration::from_secs(2));
-    let pod = Resident::Pod(Pod {
-        node: NODE,
-        number: 3,
-    });
-    let target = "10.96.0.10:80".parse()?;
-    for from in [pod, Resident::Node(NODE), Resident::Outside] {
-        let attempt = || Ok(client::tcp(target, deadline).outcome);
-        match topology.of(from)?.inside(attempt)? {
-            Outcome::Answered { .. } => {}
-            other => bail!("{} to {target}: {other}", from.name()),
-        }
-    }
     Ok(())
 }
 

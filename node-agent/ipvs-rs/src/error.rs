@@ -179,6 +179,10 @@ fn describe(errno: i32, request: &Request) -> String {
             "the kernel takes only addresses that lead to one host (see `ip route get`), no broadcast, \
              multicast or link-local ones: check the endpoint"
         }
+        (EINVAL, Request::SetTimeouts(_)) => {
+            "a timeout is longer than the kernel can count (about 24 days where its clock ticks 1000 \
+             times in a second)"
+        }
         _ => return text.to_string(),
     };
     format!("{hint}: {text}")

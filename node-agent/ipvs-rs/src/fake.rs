@@ -26,7 +26,7 @@ use crate::request::put_generic_header;
 use crate::transport::Transport;
 use crate::{
     Destination, DestinationKey, Envelope, Info, Reply, Request, Service, ServiceKey, Socket,
-    messages,
+    Timeouts, messages,
 };
 
 const FAMILY: u16 = 29;
@@ -63,9 +63,13 @@ pub(crate) enum Fault {
     Cut(usize),
 }
 
+/// The longest timeout in seconds where the clock ticks 250 times in one: more does not fit.
+pub(crate) const LONGEST_TIMEOUT: u32 = 8_589_934;
+
 /// What the kernel holds.
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    pub(crate) timeouts: Timeouts,
     pub(crate) servers: BTreeMap<ServiceKey, (Service, BTreeMap<DestinationKey, Destination>)>,
     /// Faults of the sends to come.
     pub(crate) faults: VecDeque<Fault>,
@@ -140,6 +144,22 @@ impl State {
             Request::DelDestination(key, destination) => {
                 let (_, held) = self.servers.get_mut(key).ok_or(ESRCH)?;
                 held.remove(destination).ok_or(ENOENT)?;
+            }
+            Request::SetTimeouts(timeouts) => {
+                let Timeouts { tcp, tcp_fin, udp } = *timeouts;
+                if [tcp, tcp_fin, udp].iter().any(|s| *s > LONGEST_TIMEOUT) {
+                    return Err(EINVAL);
+                }
+                let held = &mut self.timeouts;
+                for (held, wanted) in [
+                    (&mut held.tcp, tcp),
+                    (&mut held.tcp_fin, tcp_fin),
+                    (&mut held.udp, udp),
+                ] {
+                    if wanted > 0 {
+                        *held = wanted;
+                    }
+                }
             }
             other => panic!("{other} does not write"),
         }
@@ -260,10 +280,12 @@ impl FakeTransport {
             }
             return;
         }
+        let reply = match request {
+            Request::GetTimeouts => Reply::Timeouts(self.kernel.lock().timeouts),
+            _ => Reply::Info(Info::default()),
+        };
         let mut datagram = Vec::new();
-        Reply::Info(Info::default())
-            .encode(envelope(sequence), &mut datagram)
-            .unwrap();
+        reply.encode(envelope(sequence), &mut datagram).unwrap();
         self.queue.push_back(datagram);
         self.answer(sequence, 0);
     }

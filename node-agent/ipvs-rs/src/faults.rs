@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 
-use crate::fake::{EINVAL, ENOBUFS, FakeKernel, Fault};
-use crate::{Destination, Error, Protocol, Request, Service, ServiceKey, Socket};
+use crate::fake::{EINVAL, ENOBUFS, FakeKernel, Fault, LONGEST_TIMEOUT};
+use crate::{Destination, Error, Protocol, Request, Service, ServiceKey, Socket, Timeouts};
 
 type Wanted = BTreeMap<ServiceKey, Vec<Destination>>;
 
@@ -64,6 +64,35 @@ fn signals_interrupt_no_request_and_no_list() {
     assert_eq!(kernel.lock().writes, 64, "each was sent once");
     assert_eq!(read(&mut socket).unwrap()[&key(1)].len(), 63);
     assert_eq!(kernel.lock().opened, 1);
+}
+
+/// S-105.
+#[test]
+fn timeouts_are_set_all_or_none_and_zero_leaves_one_as_it_is() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    let set = |tcp, tcp_fin, udp| Request::SetTimeouts(Timeouts { tcp, tcp_fin, udp });
+    let requests = [
+        set(900, 120, 300),
+        set(0, 0, 60),
+        set(7, 0, LONGEST_TIMEOUT + 1),
+    ];
+    let results = socket.execute(&requests, 64);
+    let refused = results[2].as_ref().unwrap_err();
+    assert!(results[0].is_ok() && results[1].is_ok());
+    assert_eq!(refused.errno(), Some(EINVAL));
+    assert!(
+        refused
+            .to_string()
+            .contains("longer than the kernel can count"),
+        "{refused}"
+    );
+    let held = Timeouts {
+        tcp: 900,
+        tcp_fin: 120,
+        udp: 60,
+    };
+    assert_eq!(socket.timeouts().unwrap(), held);
 }
 
 /// S-169.

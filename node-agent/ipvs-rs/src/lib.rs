@@ -42,6 +42,7 @@ mod message;
 mod reply;
 mod request;
 mod service;
+mod timeouts;
 
 #[cfg(feature = "socket")]
 mod batch;
@@ -72,6 +73,7 @@ pub use message::{Envelope, RawMessage, error_code, messages};
 pub use reply::{Info, Reply};
 pub use request::Request;
 pub use service::{Flags, Service};
+pub use timeouts::Timeouts;
 
 #[cfg(feature = "socket")]
 pub use channel::{Counters, Outgoing};

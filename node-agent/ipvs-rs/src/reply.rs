@@ -8,10 +8,11 @@ use crate::attribute::{self, EncodeError};
 use crate::destination::Destination;
 use crate::message::{Envelope, RawMessage};
 use crate::request::{
-    ATTR_DEST, ATTR_SERVICE, CMD_NEW_DEST, CMD_NEW_SERVICE, Nested, put_generic_header,
-    split_generic_header,
+    ATTR_DEST, ATTR_SERVICE, CMD_NEW_DEST, CMD_NEW_SERVICE, CMD_SET_CONFIG, Nested,
+    put_generic_header, split_generic_header,
 };
 use crate::service::Service;
+use crate::timeouts::Timeouts;
 
 /// `IPVS_CMD_SET_INFO`: the command in the answer to a request for information.
 const CMD_SET_INFO: u8 = 14;
@@ -44,6 +45,8 @@ impl fmt::Display for Info {
 pub enum Reply {
     /// Answer to [`crate::Request::GetInfo`].
     Info(Info),
+    /// Answer to [`crate::Request::GetTimeouts`].
+    Timeouts(Timeouts),
     /// One virtual server.
     Service(Service),
     /// One real server.
@@ -60,6 +63,7 @@ impl Reply {
         let (command, attributes) = split_generic_header(message.payload)?;
         match command {
             CMD_SET_INFO => parse_info(attributes).map(Self::Info),
+            CMD_SET_CONFIG => Timeouts::parse(attributes).map(Self::Timeouts),
             CMD_NEW_SERVICE => Nested::parse(attributes)?.service().map(Self::Service),
             CMD_NEW_DEST => Nested::parse(attributes)?
                 .destination()
@@ -82,6 +86,11 @@ impl Reply {
                 attribute::put(payload, INFO_VERSION, &info.version.to_ne_bytes());
                 let size = info.connection_table_size.to_ne_bytes();
                 attribute::put(payload, INFO_CONN_TAB_SIZE, &size);
+                Ok(())
+            }
+            Self::Timeouts(timeouts) => {
+                put_generic_header(payload, CMD_SET_CONFIG);
+                timeouts.put(payload);
                 Ok(())
             }
             Self::Service(service) => {

@@ -12,6 +12,7 @@ use crate::destination::{Destination, DestinationKey};
 use crate::key::{KeyParts, ServiceKey};
 use crate::message::{Envelope, RawMessage};
 use crate::service::Service;
+use crate::timeouts::Timeouts;
 
 pub(crate) const CMD_NEW_SERVICE: u8 = 1;
 const CMD_SET_SERVICE: u8 = 2;
@@ -21,6 +22,8 @@ pub(crate) const CMD_NEW_DEST: u8 = 5;
 const CMD_SET_DEST: u8 = 6;
 const CMD_DEL_DEST: u8 = 7;
 const CMD_GET_DEST: u8 = 8;
+pub(crate) const CMD_SET_CONFIG: u8 = 12;
+const CMD_GET_CONFIG: u8 = 13;
 const CMD_GET_INFO: u8 = 15;
 
 pub(crate) const ATTR_SERVICE: u16 = 1;
@@ -32,6 +35,8 @@ pub(crate) const ATTR_DEST: u16 = 2;
 pub enum Request {
     /// Version and size of the connection table.
     GetInfo,
+    /// Timeouts of connections.
+    GetTimeouts,
     /// All virtual servers.
     GetServices,
     /// One virtual server.
@@ -50,6 +55,8 @@ pub enum Request {
     SetDestination(ServiceKey, Destination),
     /// Removes a real server; its established connections end as `expire_nodest_conn` says.
     DelDestination(ServiceKey, DestinationKey),
+    /// Changes timeouts of connections, from the next packet of each on.
+    SetTimeouts(Timeouts),
 }
 
 impl Request {
@@ -58,7 +65,11 @@ impl Request {
     pub fn is_write(&self) -> bool {
         !matches!(
             self,
-            Self::GetInfo | Self::GetServices | Self::GetService(_) | Self::GetDestinations(_)
+            Self::GetInfo
+                | Self::GetTimeouts
+                | Self::GetServices
+                | Self::GetService(_)
+                | Self::GetDestinations(_)
         )
     }
 
@@ -71,6 +82,7 @@ impl Request {
     fn command(&self) -> u8 {
         match self {
             Self::GetInfo => CMD_GET_INFO,
+            Self::GetTimeouts => CMD_GET_CONFIG,
             Self::GetServices | Self::GetService(_) => CMD_GET_SERVICE,
             Self::NewService(_) => CMD_NEW_SERVICE,
             Self::SetService(_) => CMD_SET_SERVICE,
@@ -79,6 +91,7 @@ impl Request {
             Self::NewDestination(..) => CMD_NEW_DEST,
             Self::SetDestination(..) => CMD_SET_DEST,
             Self::DelDestination(..) => CMD_DEL_DEST,
+            Self::SetTimeouts(_) => CMD_SET_CONFIG,
         }
     }
 
@@ -96,7 +109,11 @@ impl Request {
 
     fn put_attributes(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self {
-            Self::GetInfo | Self::GetServices => Ok(()),
+            Self::GetInfo | Self::GetTimeouts | Self::GetServices => Ok(()),
+            Self::SetTimeouts(timeouts) => {
+                timeouts.put(buffer);
+                Ok(())
+            }
             Self::GetService(key) | Self::DelService(key) | Self::GetDestinations(key) => {
                 put_key(buffer, key)
             }
@@ -128,6 +145,8 @@ impl Request {
         let nested = Nested::parse(attributes)?;
         Ok(match command {
             CMD_GET_INFO => Self::GetInfo,
+            CMD_GET_CONFIG => Self::GetTimeouts,
+            CMD_SET_CONFIG => Self::SetTimeouts(Timeouts::parse(attributes)?),
             CMD_GET_SERVICE if dump => Self::GetServices,
             CMD_GET_SERVICE => Self::GetService(nested.key()?),
             CMD_NEW_SERVICE => Self::NewService(nested.service()?),
@@ -228,6 +247,7 @@ impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GetInfo => f.write_str("get IPVS information"),
+            Self::GetTimeouts => f.write_str("get timeouts of connections"),
             Self::GetServices => f.write_str("list virtual servers"),
             Self::GetService(key) => write!(f, "get virtual server {key}"),
             Self::NewService(service) => write!(f, "add virtual server {service}"),
@@ -237,6 +257,10 @@ impl fmt::Display for Request {
             Self::NewDestination(key, to) => write!(f, "add real server {to} to {key}"),
             Self::SetDestination(key, to) => write!(f, "change real server {to} of {key}"),
             Self::DelDestination(key, to) => write!(f, "remove real server {to} of {key}"),
+            Self::SetTimeouts(Timeouts { tcp, tcp_fin, udp }) => write!(
+                f,
+                "set timeouts of connections to {tcp} s (TCP), {tcp_fin} s (after FIN), {udp} s (UDP)"
+            ),
         }
     }
 }

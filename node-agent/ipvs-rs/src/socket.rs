@@ -18,6 +18,7 @@ use crate::message::{Envelope, RawMessage, error_code, messages};
 use crate::reply::{Info, Reply};
 use crate::request::Request;
 use crate::service::Service;
+use crate::timeouts::Timeouts;
 
 /// A good number of requests for one send: more gain little.
 pub const DEFAULT_PER_SEND: usize = 64;
@@ -73,6 +74,24 @@ impl Socket {
                 }
             })
             .ok_or_else(|| unreadable("no information in the answer".into()))
+    }
+
+    /// Timeouts of connections.
+    ///
+    /// # Errors
+    /// As [`Socket::services`].
+    pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
+        let replies = self.ask(&Request::GetTimeouts)?;
+        replies
+            .into_iter()
+            .find_map(|reply| {
+                if let Reply::Timeouts(timeouts) = reply {
+                    Some(timeouts)
+                } else {
+                    None
+                }
+            })
+            .ok_or_else(|| unreadable("no timeouts in the answer".into()))
     }
 
     /// All virtual servers, those of others included.

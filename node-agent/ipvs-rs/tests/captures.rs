@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use ipvs_rs::{
     Destination, DestinationKey, Envelope, Family, Flags, Info, Protocol, RawMessage, Reply,
-    Request, Service, ServiceKey, error_code, messages,
+    Request, Service, ServiceKey, Timeouts, error_code, messages,
 };
 
 /// The bytes of a capture: everything but comments.
@@ -159,11 +159,17 @@ fn requests_are_written_as_ipvsadm_writes_them() {
 #[test]
 fn our_own_requests_are_written_as_the_kernel_took_them() {
     let key = ServiceKey::address(Protocol::Tcp, address("10.96.0.1"), 80);
+    let timeouts = Timeouts {
+        udp: 60,
+        ..Timeouts::default()
+    };
     for (name, request) in [
         ("own_get_info", Request::GetInfo),
         ("own_get_destinations", Request::GetDestinations(key)),
         ("own_get_service", Request::GetService(key)),
         ("own_del_service", Request::DelService(key)),
+        ("own_get_timeouts", Request::GetTimeouts),
+        ("own_set_timeouts", Request::SetTimeouts(timeouts)),
     ] {
         let bytes = capture(name);
         let message = only(&bytes);

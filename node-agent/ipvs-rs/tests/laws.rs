@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipvs_rs::{
     DefaultNla, Destination, DestinationKey, Envelope, Family, Flags, Forwarding, Info, Protocol,
-    Reply, Request, Service, ServiceKey, Tunnel, error_code, messages,
+    Reply, Request, Service, ServiceKey, Timeouts, Tunnel, error_code, messages,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// Names of the files in `captures/`, for mutation.
-const CAPTURES: [&str; 9] = [
+const CAPTURES: [&str; 10] = [
     "info",
     "services",
     "destinations_ipv4",
@@ -26,6 +26,7 @@ const CAPTURES: [&str; 9] = [
     "new_service_ipv6",
     "new_destination_ipv6",
     "own_batch",
+    "own_set_timeouts",
     "error_exists",
     "done",
 ];
@@ -134,11 +135,17 @@ fn destination() -> impl Strategy<Value = Destination> {
         )
 }
 
+fn timeouts() -> impl Strategy<Value = Timeouts> {
+    any::<[u32; 3]>().prop_map(|[tcp, tcp_fin, udp]| Timeouts { tcp, tcp_fin, udp })
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let server_key =
         (address(), any::<u16>()).prop_map(|(address, port)| DestinationKey { address, port });
     prop_oneof![
         Just(Request::GetInfo),
+        Just(Request::GetTimeouts),
+        timeouts().prop_map(Request::SetTimeouts),
         Just(Request::GetServices),
         key().prop_map(Request::GetService),
         service().prop_map(Request::NewService),
@@ -166,6 +173,7 @@ fn reply() -> impl Strategy<Value = Reply> {
     });
     prop_oneof![
         info.prop_map(Reply::Info),
+        timeouts().prop_map(Reply::Timeouts),
         service().prop_map(Reply::Service),
         shown.prop_map(Reply::Destination),
     ]

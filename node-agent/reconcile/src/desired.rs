@@ -16,7 +16,9 @@ use crate::entries::Entries;
 use crate::host::HostNetwork;
 use crate::route::{self, LocalRoute};
 use crate::rules::Rules;
-use crate::{RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, flags};
+use crate::{
+    RealServerKey, SetEntry, SetId, SetRole, Timeouts, VirtualServer, VirtualServerKey, flags,
+};
 use crate::{node_ports, sysctls};
 
 /// What the kernel should hold for one plan.
@@ -43,6 +45,8 @@ pub struct Desired {
     pub rules: Vec<Rules>,
     /// Kernel settings.
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
+    /// Timeouts of connections; 0 leaves what the kernel has.
+    pub timeouts: Timeouts,
     /// Health check ports.
     pub health_ports: Vec<HealthPort>,
     /// The ranges of cluster IPs.
@@ -167,6 +171,7 @@ impl<'a> Builder<'a> {
             routes: BTreeSet::new(),
             rules: Vec::new(),
             sysctls: sysctls(node, host),
+            timeouts: Timeouts::of(&settings.timeouts),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
             addresses: BTreeMap::new(),

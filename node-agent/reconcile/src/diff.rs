@@ -128,6 +128,10 @@ fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
             batch.push(Phase::Ground, Op::WriteSysctl { name, value });
         }
     }
+    let timeouts = desired.timeouts;
+    if !timeouts.are_met_by(&observed.timeouts) {
+        batch.push(Phase::Ground, Op::SetTimeouts { timeouts });
+    }
     if !observed.device_up {
         batch.push(
             Phase::Ground,

@@ -101,6 +101,11 @@ impl Departures {
         }
     }
 
+    /// Since when the cluster has no endpoint of this address; `None` while it has.
+    pub fn since(&self, address: IpAddr) -> Option<Duration> {
+        self.since.get(&address).copied()
+    }
+
     /// Whether a real server's time is over.
     fn is_over(&self, backend: &RealServerKey, deadline: Duration, now: Duration) -> bool {
         let since = self.since.get(&backend.address);

@@ -29,6 +29,7 @@ mod server;
 mod set;
 mod standing;
 mod sysctls;
+mod timeouts;
 
 pub use cleanup::cleanup;
 pub use desired::{Desired, DesiredSet, HealthPort};
@@ -44,6 +45,7 @@ pub use host::{
     HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Machine, Network,
 };
 pub use model::{ModelKernel, Refusal};
+pub use node_ports::addresses as node_port_addresses;
 pub use observed::{Observed, ObservedSet};
 pub use op::{Op, OpKind};
 pub use owned::Owned;
@@ -54,3 +56,4 @@ pub use server::{RealServerKey, Scheduling, ServerError, VirtualServer, VirtualS
 pub use set::{SPARE_SET, SetEntry, SetId, SetKind, SetRole};
 pub use standing::ready;
 pub use sysctls::{is_enough as sysctl_is_enough, sysctls};
+pub use timeouts::Timeouts;

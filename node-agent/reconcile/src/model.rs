@@ -6,12 +6,15 @@ use std::collections::BTreeSet;
 use portolan_plan::Family;
 use thiserror::Error;
 
-use crate::{Connections, Flow, Observed, Op, SetId, VirtualServerKey};
+use crate::{Connections, Flow, Observed, Op, SetId, Timeouts, VirtualServerKey};
 
 /// Schedulers that a kernel has unless somebody left them out.
 const SCHEDULERS: [&str; 13] = [
     "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf",
 ];
+
+/// The longest timeout of connections in seconds, where the clock ticks 1000 times in one.
+const LONGEST_TIMEOUT: u32 = 2_147_483;
 
 /// Why the kernel did not do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -28,7 +31,8 @@ pub enum Refusal {
     /// The set holds all it can.
     #[error("Set is full")]
     Full,
-    /// A rule names a set that is not there, or an entry is of another family than its set.
+    /// A rule names a set that is not there, an entry is of another family than its set, or a timeout
+    /// is longer than the clock can count.
     #[error("Invalid argument")]
     Invalid,
     /// An IPv6 route needs its device up.
@@ -56,7 +60,12 @@ impl ModelKernel {
     /// [`Refusal`], as the real kernel would; then nothing changed.
     pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
         match op {
-            Op::WriteSysctl { .. } | Op::RaiseDevice { .. } => {}
+            Op::WriteSysctl { .. } | Op::RaiseDevice { .. } | Op::RetireDevice { .. } => {}
+            Op::SetTimeouts { timeouts } => {
+                let Timeouts { tcp, tcp_fin, udp } = *timeouts;
+                let countable = [tcp, tcp_fin, udp].iter().all(|s| *s <= LONGEST_TIMEOUT);
+                need(countable, Refusal::Invalid)?;
+            }
             Op::LoadScheduler { scheduler } => {
                 need(SCHEDULERS.contains(&&**scheduler), Refusal::NotFound)?;
             }

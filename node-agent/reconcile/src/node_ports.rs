@@ -14,7 +14,7 @@ const PRIMARY: &str = "primary";
 /// The addresses that the settings select; no setting at all selects every one.
 ///
 /// A family in which the settings name no range has no node ports (S-33).
-pub(crate) fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
+pub fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
     let selected = &node.settings.node_port_addresses;
     if selected.iter().any(|text| text == PRIMARY) {
         let first = |family| {

@@ -7,7 +7,8 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    HostNetwork, LocalRoute, Op, SetEntry, SetId, SetKind, SetRole, VirtualServer, VirtualServerKey,
+    HostNetwork, LocalRoute, Op, SetEntry, SetId, SetKind, SetRole, Timeouts, VirtualServer,
+    VirtualServerKey,
 };
 
 /// The kernel's state: read once, then kept up by noting every operation that succeeded.
@@ -19,6 +20,8 @@ pub struct Observed {
     pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
     /// Schedulers that the kernel was found to have, beside those in use.
     pub loaded_schedulers: BTreeSet<Arc<str>>,
+    /// Timeouts of connections.
+    pub timeouts: Timeouts,
     /// Our sets.
     pub sets: BTreeMap<SetId, ObservedSet>,
     /// Whether a set is there that was filled to take the place of another, left by a crash.
@@ -86,7 +89,10 @@ impl Observed {
             Op::WriteSysctl { name, value } => {
                 self.sysctls.insert(name.clone(), value.clone());
             }
+            Op::SetTimeouts { timeouts } => self.timeouts = self.timeouts.with(timeouts),
             Op::RaiseDevice { .. } => self.device_up = true,
+            // It is part of the rest of the network, and seen there.
+            Op::RetireDevice { .. } => {}
             Op::RemoveDevice { .. } => {
                 self.device_up = false;
                 self.routes.clear();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
-use crate::{LocalRoute, RealServerKey, SPARE_SET, Scheduling, SetEntry, SetId, VirtualServerKey};
+use crate::{
+    LocalRoute, RealServerKey, SPARE_SET, Scheduling, SetEntry, SetId, Timeouts, VirtualServerKey,
+};
 
 /// One change to the kernel. A node's first plan makes some hundred thousand, so they are small.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,11 @@ pub enum Op {
         /// The value.
         value: Arc<str>,
     },
+    /// Change timeouts of IPVS connections; 0 leaves one as it is.
+    SetTimeouts {
+        /// The timeouts.
+        timeouts: Timeouts,
+    },
     /// Create our device, or bring it up if it is there.
     RaiseDevice {
         /// Its name.
@@ -25,6 +32,11 @@ pub enum Op {
     },
     /// Remove our device, and with it every route over it.
     RemoveDevice {
+        /// Its name.
+        device: Arc<str>,
+    },
+    /// Remove a device that carried our routes under another name.
+    RetireDevice {
         /// Its name.
         device: Arc<str>,
     },
@@ -161,6 +173,7 @@ impl Op {
             Self::WriteSysctl { .. } => OpKind::Sysctl,
             Self::RaiseDevice { .. }
             | Self::RemoveDevice { .. }
+            | Self::RetireDevice { .. }
             | Self::PutRoute { .. }
             | Self::DeleteRoute { .. } => OpKind::Link,
             Self::CreateSet { .. }
@@ -170,7 +183,8 @@ impl Op {
             | Self::DestroySet { .. }
             | Self::DestroySpareSet => OpKind::Set,
             Self::LoadRules { .. } => OpKind::Rules,
-            Self::LoadScheduler { .. }
+            Self::SetTimeouts { .. }
+            | Self::LoadScheduler { .. }
             | Self::AddVirtualServer { .. }
             | Self::EditVirtualServer { .. }
             | Self::DeleteVirtualServer { .. }
@@ -201,8 +215,10 @@ impl Op {
                 only(Family::of(route.destination.addr()))
             }
             Self::WriteSysctl { .. }
+            | Self::SetTimeouts { .. }
             | Self::RaiseDevice { .. }
             | Self::RemoveDevice { .. }
+            | Self::RetireDevice { .. }
             | Self::DestroySpareSet
             | Self::LoadScheduler { .. } => &Family::BOTH,
         }
@@ -221,8 +237,11 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WriteSysctl { name, value } => write!(f, "set {name} to {value}"),
+            Self::SetTimeouts { timeouts } => write!(f, "set timeouts of connections: {timeouts}"),
             Self::RaiseDevice { device } => write!(f, "bring up device {device}"),
-            Self::RemoveDevice { device } => write!(f, "remove device {device}"),
+            Self::RemoveDevice { device } | Self::RetireDevice { device } => {
+                write!(f, "remove device {device}")
+            }
             Self::CreateSet { set, max_elements } => {
                 write!(f, "create set {set} for {max_elements} entries")
             }

@@ -244,6 +244,7 @@ impl Observed {
             rules: std::mem::take(&mut self.rules),
             unread_rules: std::mem::take(&mut self.unread_rules),
             sysctls: std::mem::take(&mut self.sysctls),
+            timeouts: self.timeouts,
             host: std::mem::take(&mut self.host),
         };
         // One route leads to each destination, and those of a family have one source.
@@ -295,6 +296,7 @@ impl Observed {
         self.rules = part.rules;
         self.unread_rules = part.unread_rules;
         self.sysctls = part.sysctls;
+        self.timeouts = part.timeouts;
         self.host = part.host;
     }
 }

@@ -17,7 +17,7 @@ use portolan_plan::{Entry, EntryHash, EntryKey, Family, Frontend, NodePlan, stra
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
     Desired, DriftCount, DriftKind, DriftLedger, Drifted, HostAddress, HostNetwork, Look,
-    ModelKernel, Observed, Owned, SetEntry, SetId, SetRole, diff, drift, in_words, leave,
+    ModelKernel, Observed, Owned, SetEntry, SetId, SetRole, Timeouts, diff, drift, in_words, leave,
 };
 use proptest::prelude::*;
 
@@ -118,6 +118,7 @@ fn agrees(state: &Observed, desired: &Desired) {
     for rules in &desired.rules {
         assert_eq!(state.rules[&rules.family], rules.expected());
     }
+    assert!(desired.timeouts.are_met_by(&state.timeouts), "S-105");
 }
 
 proptest! {
@@ -245,6 +246,28 @@ fn every_kind_is_told_apart() {
         let counts: Vec<_> = counts.into_iter().collect();
         assert_eq!(counts, wanted, "{hand:?}");
     }
+}
+
+/// S-105: a timeout that settings name is drift when somebody changes it, another one is not.
+#[test]
+fn timeouts_that_settings_name_are_kernel_settings() {
+    let mut desired = example();
+    desired.timeouts.tcp = 7200;
+    let mut node = Node::programmed(&desired);
+    let left = node.kernel.state.clone();
+    node.kernel.state.timeouts.udp = 17;
+    assert_eq!(node.drift(&left, &desired), [].into());
+    let by_hand = Timeouts {
+        tcp: 5,
+        ..Timeouts::default()
+    };
+    node.kernel.state.timeouts = by_hand;
+    let drifted = node.drift(&left, &desired);
+    assert_eq!(drifted, [Drifted::Timeouts].into());
+    assert_eq!(in_words(&drifted), "1 kernel setting");
+    let mut believed = node.kernel.state.clone();
+    assert_eq!(node.write(&mut believed, &desired), 1);
+    assert_eq!(node.kernel.state.timeouts.tcp, 7200);
 }
 
 /// What belongs to others, and what follows the network or time by design.

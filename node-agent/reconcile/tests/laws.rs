@@ -263,6 +263,7 @@ fn agrees(state: &Observed, desired: &Desired) {
     for rules in &desired.rules {
         assert_eq!(state.rules[&rules.family], rules.expected());
     }
+    assert!(desired.timeouts.are_met_by(&state.timeouts), "S-105");
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use clap::Args;
 use portolan_reconcile::{Owned, cleanup};
 use tracing::warn;
 
-use super::StateArguments;
+use super::{DeviceArguments, StateArguments};
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 use crate::saved::SavedPlan;
@@ -18,9 +18,8 @@ use crate::saved::SavedPlan;
 /// agent.
 #[derive(Debug, Args)]
 pub(super) struct Cleanup {
-    /// The dummy device to remove.
-    #[arg(long, default_value = "kube-ipvs0", value_name = "NAME")]
-    device: String,
+    #[command(flatten)]
+    device: DeviceArguments,
     #[command(flatten)]
     state: StateArguments,
 }
@@ -33,7 +32,12 @@ impl Cleanup {
             None
         });
         let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
-        let network = kernel.network(&self.device)?;
+        let saved = SavedPlan::new(&self.state.state_dir, "");
+        // What cannot be read says nothing of a device with another name than usual.
+        let plan = saved.read_of_any_node().unwrap_or_default();
+        let node = plan.as_ref().and_then(|(plan, _)| plan.node());
+        let device = self.device.name(node.map(|node| &node.settings));
+        let network = kernel.network(&device)?;
         let observed = kernel.observe(network, BTreeMap::new())?;
         // Whatever answered had its entry in our sets, so they tell as well.
         let recorded = recorded.unwrap_or_else(|| observed.answering().collect());
@@ -46,7 +50,7 @@ impl Cleanup {
         for (family, reason) in &observed.unread_rules {
             failures.push(format!("read {family} rules: {reason}"));
         }
-        for ops in cleanup(&observed, &owned, &self.device) {
+        for ops in cleanup(&observed, &owned, &device) {
             for result in kernel.apply(&ops) {
                 match result {
                     Ok(()) => done += 1,
@@ -64,7 +68,7 @@ impl Cleanup {
         }
         record.remove()?;
         // Whatever node it is of: what is served next is told by a controller.
-        SavedPlan::new(&self.state.state_dir, "").remove()?;
+        saved.remove()?;
         Ok(())
     }
 }

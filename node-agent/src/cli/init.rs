@@ -9,7 +9,7 @@ use portolan_plan::NodeEntry;
 use portolan_reconcile::{HostNetwork, Op, sysctl_is_enough, sysctls};
 use tracing::warn;
 
-use super::StateArguments;
+use super::{DeviceArguments, StateArguments};
 use crate::kernel::KernelError;
 use crate::kernel::linux::{
     Links, Loaded, MODULES, load_module, machine, read_sysctl, write_sysctl,
@@ -23,9 +23,8 @@ use crate::saved::SavedPlan;
 /// disk; without one, the defaults.
 #[derive(Debug, Args)]
 pub(super) struct Init {
-    /// The dummy device.
-    #[arg(long, default_value = "kube-ipvs0", value_name = "NAME")]
-    device: String,
+    #[command(flatten)]
+    device: DeviceArguments,
     #[command(flatten)]
     state: StateArguments,
 }
@@ -42,7 +41,7 @@ impl Init {
             });
             report.add("module", module, done.map(str::to_owned));
         }
-        let network = Links::open()?.observe(&self.device)?;
+        let network = Links::open()?.observe(&self.device.name(Some(&node.settings)))?;
         let host = HostNetwork {
             machine: machine::read(),
             ..network.host

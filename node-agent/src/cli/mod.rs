@@ -1,5 +1,6 @@
 //! The command line.
 
+mod ask;
 mod cleanup;
 mod desired;
 mod doctor;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use portolan_plan::Settings;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -62,6 +64,25 @@ struct StateArguments {
         value_name = "DIR"
     )]
     state_dir: PathBuf,
+}
+
+/// Which device is ours.
+#[derive(Debug, clap::Args)]
+struct DeviceArguments {
+    /// The dummy device; the one of the plan on disk, if not named.
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+}
+
+impl DeviceArguments {
+    /// The device that was named, or that these settings name.
+    fn name(&self, settings: Option<&Settings>) -> String {
+        let of_settings = || match settings {
+            Some(settings) => settings.device.to_string(),
+            None => Settings::default().device.to_string(),
+        };
+        self.device.clone().unwrap_or_else(of_settings)
+    }
 }
 
 /// Runs the program.

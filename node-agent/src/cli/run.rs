@@ -18,7 +18,7 @@ use crate::kernel::{IptablesChoice, LinuxKernel};
 use crate::metrics::{Metrics, Sources};
 use crate::pages::Pages;
 use crate::programmer::{Applied, Programmer};
-use crate::receive::{Address, Receiver};
+use crate::receive::{Address, LinkSender, Receiver};
 use crate::record::Record;
 use crate::saved::{Keeper, SavedPlan};
 use crate::slot::PlanSlot;
@@ -49,13 +49,19 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn execute(self) -> anyhow::Result<()> {
+    /// The node's name, if this may run at all.
+    fn node_name(&self) -> anyhow::Result<Arc<str>> {
         let node: Arc<str> = self.node.trim().to_lowercase().into();
         if node.is_empty() {
             bail!(
                 "--node: the name is empty; give this node's name as `kubectl get nodes` shows it"
             );
         }
+        Ok(node)
+    }
+
+    pub(super) fn execute(self) -> anyhow::Result<()> {
+        let node = self.node_name()?;
         let controller = self.trust.access(self.controller)?;
         let record = Record::open(&self.state.state_dir)?;
         let kernel = LinuxKernel::open(self.iptables)?;
@@ -81,12 +87,14 @@ impl Run {
             flows: programmer.flow_counters(),
             draining: draining.clone(),
         });
-        let pages = Arc::new(Pages::new(health.clone(), metrics));
+        let pages = Arc::new(Pages::new(health.clone(), metrics, programmer.drains()));
         let thread = std::thread::Builder::new()
             .name("programmer".into())
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
         info!(%node, %controller, version = env!("CARGO_PKG_VERSION"), "started");
+        let link = LinkSender::default();
+        let way = link.subscribe();
         let receiver = Receiver {
             node,
             controller,
@@ -94,9 +102,9 @@ impl Run {
             applied: applied_receiver.clone(),
             draining,
             health: health.clone(),
-            link: watch::Sender::default(),
+            link,
         };
-        let keeping = keeper.run(applied_receiver);
+        let keeping = keeper.run(applied_receiver, way);
         let signalled = follow(receiver, keeping, slot.clone(), pages, &health);
         keeper.finish();
         drop(events);

@@ -6,14 +6,15 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use portolan_plan::NodePlan;
+use portolan_plan::{NodePlan, ServiceId};
 use tracing::warn;
 
-use super::{Form, StateArguments};
+use super::ask::drains;
+use super::{DeviceArguments, Form, StateArguments};
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 use crate::saved::{Origin, SavedPlan};
-use crate::show::{Found, Shown, Style, render};
+use crate::show::{Found, NOTHING, NOTHING_OF_IT, Shown, Style, render};
 
 /// Show what the kernel holds: virtual servers with the Service that each belongs to, backends with
 /// weight and connections, and what differs from the last plan. Reads only.
@@ -22,13 +23,18 @@ pub(super) struct Show {
     /// Virtual servers of others, too.
     #[arg(long)]
     all: bool,
+    /// The entries of our sets, too.
+    #[arg(long)]
+    sets: bool,
+    /// Only this Service.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
+    service: Option<ServiceId>,
     /// Look again every so many seconds, until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,
-    /// The dummy device.
-    #[arg(long, default_value = "kube-ipvs0", value_name = "NAME")]
-    device: String,
+    #[command(flatten)]
+    device: DeviceArguments,
     /// The form of the output.
     #[arg(long, short, value_enum, default_value = "table")]
     output: Form,
@@ -63,7 +69,9 @@ impl Show {
             warn!(%problem, "what is ours is told by the plan alone");
             None
         });
-        let network = kernel.network(&self.device)?;
+        let node = plan.as_ref().and_then(|(plan, _)| plan.node());
+        let device = self.device.name(node.map(|node| &node.settings));
+        let network = kernel.network(&device)?;
         let observed = kernel.observe(network, BTreeMap::new())?;
         let servers: Vec<_> = observed.virtual_servers.keys().copied().collect();
         let connections = kernel.connections(&servers)?;
@@ -72,6 +80,9 @@ impl Show {
             connections: &connections,
             recorded: &recorded.unwrap_or_default(),
             plan: plan.as_ref().map(|(plan, origin)| (plan, origin)),
+            drains: &drains(plan.as_ref().map(|(plan, _)| plan)),
+            entries: self.sets,
+            service: self.service.as_ref(),
         });
         if self.output == Form::Json {
             let text = serde_json::to_string_pretty(&shown).context("write it as JSON")?;
@@ -80,6 +91,11 @@ impl Show {
         let style = Style {
             colour: std::io::stdout().is_terminal(),
             all: self.all,
+            nothing: if self.service.is_some() {
+                NOTHING_OF_IT
+            } else {
+                NOTHING
+            },
         };
         Ok(render(&shown, style, SystemTime::now()))
     }
@@ -90,5 +106,15 @@ impl Show {
             warn!(%problem, "showing what the kernel holds without it");
             None
         })
+    }
+}
+
+/// A Service as people write it.
+fn service(text: &str) -> Result<ServiceId, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(ServiceId::new(namespace, name))
+        }
+        _ => Err("write it as NAMESPACE/NAME".into()),
     }
 }

@@ -133,7 +133,7 @@ impl Place {
         settings: &ListenSettings,
         page: Page,
     ) -> impl Iterator<Item = Self> + use<> {
-        let ListenSettings { bind_address, port } = *settings;
+        let (bind_address, port, on) = (settings.bind_address, settings.port, settings.is_on());
         let addresses = if bind_address.is_unspecified() {
             Family::BOTH.map(unspecified).to_vec()
         } else {
@@ -143,7 +143,7 @@ impl Place {
             address: SocketAddr::new(address, port),
             page,
         };
-        let addresses = addresses.into_iter().filter(move |_| port != 0);
+        let addresses = addresses.into_iter().filter(move |_| on);
         addresses.map(place)
     }
 }

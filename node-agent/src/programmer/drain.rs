@@ -6,12 +6,14 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use portolan_reconcile::{
-    Departures, Desired, Draining, Observed, Op, Owned, Scope, VirtualServerKey, draining,
+    Departures, Desired, Draining, DrainingServer, Observed, Op, Owned, RealServerKey, Scope,
+    VirtualServerKey, draining,
 };
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::Programmer;
+use crate::drains::Drain;
 use crate::kernel::{Kernel, KernelError};
 
 /// How often connections are counted.
@@ -29,6 +31,8 @@ pub(super) struct Drains {
     /// From when times of departure count.
     epoch: Instant,
     told: watch::Sender<BTreeSet<IpAddr>>,
+    /// All of it, for whoever asks.
+    listed: watch::Sender<Vec<Drain>>,
 }
 
 impl Drains {
@@ -40,7 +44,13 @@ impl Drains {
             due: None,
             epoch: Instant::now(),
             told,
+            listed: watch::Sender::default(),
         }
+    }
+
+    /// What drains, from now on.
+    pub(super) fn listed(&self) -> watch::Receiver<Vec<Drain>> {
+        self.listed.subscribe()
     }
 
     /// How long until connections have to be counted.
@@ -70,6 +80,7 @@ impl Drains {
             differs
         };
         self.told.send_if_modified(replace);
+        self.listed.send_replace(self.list());
     }
 }
 
@@ -154,6 +165,24 @@ impl<K: Kernel> Programmer<K> {
 }
 
 impl Drains {
+    fn list(&self) -> Vec<Drain> {
+        let of_server = |(server, drains): (&VirtualServerKey, &DrainingServer)| {
+            let (server, rests, deadline) = (*server, drains.rests, drains.deadline);
+            let drain = |backend: &RealServerKey| Drain {
+                server,
+                backend: *backend,
+                rests,
+                deadline,
+                gone: self
+                    .departures
+                    .since(backend.address)
+                    .and_then(|since| self.epoch.checked_add(since)),
+            };
+            drains.backends.iter().map(drain).collect::<Vec<_>>()
+        };
+        self.draining.iter().flat_map(of_server).collect()
+    }
+
     /// What an operation took away drains no longer. One that was refused is found again by the next
     /// look at the kernel, if it is still there.
     fn forget(&mut self, op: &Op) {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{Family, NodeEntry, NodePlan};
-use portolan_reconcile::{HostNetwork, Network, Observed, sysctls};
+use portolan_reconcile::{HostNetwork, Network, Observed, Op, sysctls};
 use tracing::debug;
 
 use super::{Outcome, Programmer};
 use crate::kernel::{Kernel, KernelError};
+use crate::slot::Source;
 
 /// How often the network is looked at until it holds still.
 const LOOKS: usize = 4;
@@ -51,7 +52,9 @@ impl<K: Kernel> Programmer<K> {
     /// afterwards nothing can be written.
     pub(super) fn look(&mut self, ground: &Ground, outcome: &mut Outcome) -> News {
         if self.device.as_ref() != Some(&ground.device) {
-            self.device = Some(ground.device.clone());
+            self.retired
+                .extend(self.device.replace(ground.device.clone()));
+            self.retired.remove(&ground.device);
             self.shadow = None;
             self.last_network = None;
             self.drift.begin_anew();
@@ -168,6 +171,31 @@ impl<K: Kernel> Programmer<K> {
                 debug!(%error, "looking again at everything");
                 self.forget();
                 true
+            }
+        }
+    }
+
+    /// Removes what carried our routes before the settings named another device, once all that should
+    /// be in force is in force over that one. What the old routes stood in the way of is looked at anew.
+    pub(super) fn retire_devices(&mut self, outcome: &mut Outcome) {
+        if outcome.failed > 0 || self.source != Source::Controller {
+            return;
+        }
+        for device in std::mem::take(&mut self.retired) {
+            let op = Op::RetireDevice {
+                device: device.clone(),
+            };
+            for result in self.kernel.apply(std::slice::from_ref(&op)) {
+                match result {
+                    Ok(()) => {
+                        outcome.operations += 1;
+                        self.slot.disturb();
+                    }
+                    Err(error) => {
+                        outcome.fail_op(&op, &error);
+                        self.retired.insert(device.clone());
+                    }
+                }
             }
         }
     }

@@ -13,6 +13,13 @@ pub struct Link {
     pub trouble: Option<Arc<str>>,
 }
 
+impl Link {
+    /// Whether a controller is there now.
+    pub fn is_up(&self) -> bool {
+        self.streams > 0 && self.trouble.is_none()
+    }
+}
+
 /// Who says so.
 pub type LinkSender = watch::Sender<Link>;
 

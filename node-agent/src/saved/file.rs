@@ -23,6 +23,8 @@ pub struct Origin {
     pub boot: String,
     /// When it was written.
     pub written: SystemTime,
+    /// When a controller last stood behind it, by what was written since.
+    pub confirmed: SystemTime,
 }
 
 /// A plan that cannot be used.
@@ -42,11 +44,11 @@ pub enum FileError {
     },
 }
 
-/// Writes a plan, a piece at a time.
+/// Writes a plan, a piece at a time; gives back the hash that its entries lead to.
 ///
 /// # Errors
 /// What the writer says.
-pub(super) fn write(plan: &NodePlan, origin: &Origin, to: impl Write) -> io::Result<()> {
+pub(super) fn write(plan: &NodePlan, origin: &Origin, to: impl Write) -> io::Result<PlanHash> {
     let mut file = Summed {
         to,
         sum: Xxh3::new(),
@@ -73,7 +75,8 @@ pub(super) fn write(plan: &NodePlan, origin: &Origin, to: impl Write) -> io::Res
     file.message(&wire::Items { items })?;
     let sum = file.sum.digest().to_le_bytes();
     file.to.write_all(&sum)?;
-    file.to.flush()
+    file.to.flush()?;
+    Ok(hash)
 }
 
 /// The entries as bytes, and the hash of all. It is not the one that the controller announced while
@@ -122,10 +125,12 @@ pub(super) fn read(file: &Bytes) -> Result<(Origin, StagedChanges, PlanHash), Fi
         }
     }
     let written = UNIX_EPOCH.checked_add(Duration::from_secs(saved.written));
+    let written = written.ok_or(FileError::Unreadable { what })?;
     let origin = Origin {
         node: saved.node,
         boot: saved.boot,
-        written: written.ok_or(FileError::Unreadable { what })?,
+        written,
+        confirmed: written,
     };
     Ok((origin, staged, hash))
 }

@@ -1,17 +1,18 @@
 //! The last good plan on this node's disk, so that it can be served when no controller can be reached:
 //! after a restart of the agent, and after one of the node.
 //!
-//! Touches: one file, and the kernel's name for the time since it was started.
+//! Touches: one file and a small one beside it, and the kernel's name for the time since it was started.
 
 mod file;
+mod heard;
 mod keep;
 mod resume;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use portolan_plan::{HashMismatch, NodePlan};
+use portolan_plan::{HashMismatch, NodePlan, PlanHash};
 use thiserror::Error;
 
 pub use file::{FileError, Origin};
@@ -107,7 +108,7 @@ impl SavedPlan {
             Err(error) => return Err(self.io(error)),
         };
         let path = || self.path.display().to_string();
-        let (origin, staged, hash) = file::read(&bytes.into()).map_err(|error| {
+        let (mut origin, staged, hash) = file::read(&bytes.into()).map_err(|error| {
             let path = path();
             SavedError::File { path, error }
         })?;
@@ -116,27 +117,58 @@ impl SavedPlan {
             let path = path();
             SavedError::Hash { path, error }
         })?;
+        // Without it, and if it is about another plan, the plan is as old as it was written.
+        let heard = std::fs::read_to_string(self.heard()).unwrap_or_default();
+        origin.confirmed = heard::read(&heard, hash).unwrap_or(origin.written);
         Ok(Some((plan, origin)))
     }
 
-    /// Writes a plan as the last good one, safely: the one before stays whole until this one is.
+    /// Writes a plan as the last good one, safely: the one before stays whole until this one is. Gives
+    /// back the name under which it can be confirmed.
     ///
     /// # Errors
     /// [`SavedError::Io`] when the file cannot be written.
-    pub fn write(&self, plan: &NodePlan, now: SystemTime) -> Result<(), SavedError> {
+    pub fn write(&self, plan: &NodePlan, now: SystemTime) -> Result<PlanHash, SavedError> {
         let origin = Origin {
             node: self.node.clone(),
             boot: self.boot.clone(),
             written: now,
+            confirmed: now,
         };
+        let mut hash = PlanHash::default();
+        self.replace(&self.path, |to| {
+            hash = file::write(plan, &origin, to)?;
+            Ok(())
+        })?;
+        Ok(hash)
+    }
+
+    /// Notes that a controller stands behind the plan that was written under this name.
+    ///
+    /// # Errors
+    /// [`SavedError::Io`] when it cannot be written.
+    pub fn confirm(&self, plan: PlanHash, now: SystemTime) -> Result<(), SavedError> {
+        let line = heard::line(plan, now);
+        self.replace(&self.heard(), |to| to.write_all(line.as_bytes()))
+    }
+
+    fn heard(&self) -> PathBuf {
+        self.path.with_extension("heard")
+    }
+
+    fn replace(
+        &self,
+        path: &Path,
+        write: impl FnOnce(&mut io::BufWriter<std::fs::File>) -> io::Result<()>,
+    ) -> Result<(), SavedError> {
         let fresh = self.path.with_extension("new");
-        let write = || {
+        let replace = || {
             let mut to = io::BufWriter::new(std::fs::File::create(&fresh)?);
-            file::write(plan, &origin, &mut to)?;
+            write(&mut to)?;
             to.into_inner()?.sync_all()?;
-            std::fs::rename(&fresh, &self.path)
+            std::fs::rename(&fresh, path)
         };
-        write().map_err(|error| {
+        replace().map_err(|error| {
             // What was written of it takes space that may be short.
             drop(std::fs::remove_file(&fresh));
             self.io(error)
@@ -153,10 +185,13 @@ impl SavedPlan {
     /// # Errors
     /// [`SavedError::Io`] when the file is there and cannot be removed.
     pub fn remove(&self) -> Result<(), SavedError> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.io(error)),
-            _ => Ok(()),
+        for path in [self.heard(), self.path.clone()] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.io(error)),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     fn io(&self, error: io::Error) -> SavedError {

@@ -22,16 +22,16 @@ pub enum Resume {
 }
 
 impl Resume {
-    /// Decides. Since the kernel was started it holds what the plan says, so the plan is as good as
+    /// Decides by when a controller last stood behind it. Since the kernel was started it holds what the plan says, so the plan is as good as
     /// that. After a reboot pods may have other addresses, the more so the longer it is ago; a clock
-    /// that says it was written in the future tells nothing.
+    /// that says it was in the future tells nothing.
     pub fn decide(
         settings: &DiskSettings,
         of_this_boot: bool,
-        written: SystemTime,
+        confirmed: SystemTime,
         now: SystemTime,
     ) -> Self {
-        let age = now.duration_since(written);
+        let age = now.duration_since(confirmed);
         if of_this_boot || age.is_ok_and(|age| age <= settings.max_age.as_duration()) {
             return Self::Whole;
         }
@@ -52,10 +52,10 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
         return;
     };
     let of_this_boot = saved.is_of_this_boot(&origin);
-    let age = now.duration_since(origin.written).unwrap_or_default();
+    let age = now.duration_since(origin.confirmed).unwrap_or_default();
     let seconds = age.as_secs();
     let services = plan.heads().count();
-    match Resume::decide(&node.settings.disk, of_this_boot, origin.written, now) {
+    match Resume::decide(&node.settings.disk, of_this_boot, origin.confirmed, now) {
         Resume::Whole => {
             info!(services, seconds, of_this_boot, "serving the plan on disk");
             slot.bring_back(plan, Source::Disk);

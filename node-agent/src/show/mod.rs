@@ -7,16 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use portolan_plan::{Family, FrontendKind, NodePlan, Protocol};
+use portolan_plan::{Family, FrontendKind, NodePlan, Protocol, ServiceId};
 use portolan_reconcile::{
     Connections, Desired, HostNetwork, Observed, RealServerKey, VirtualServer, VirtualServerKey,
-    flags,
+    flags, node_port_addresses,
 };
 use serde::Serialize;
 
+use crate::drains::ToldDrain;
 use crate::saved::Origin;
 
-pub use table::{Style, render};
+pub use table::{NOTHING, NOTHING_OF_IT, Style, render};
 
 /// The last plan on this node's disk, and where it is from.
 pub type LastPlan<'a> = Option<(&'a NodePlan, &'a Origin)>;
@@ -32,6 +33,12 @@ pub struct Found<'a> {
     pub recorded: &'a BTreeSet<VirtualServerKey>,
     /// The last plan.
     pub plan: LastPlan<'a>,
+    /// What the agent that runs says of what drains, or why it says nothing.
+    pub drains: &'a Result<Vec<ToldDrain>, String>,
+    /// Whether the entries of sets are to be shown.
+    pub entries: bool,
+    /// The Service to show; all, if it is none.
+    pub service: Option<&'a ServiceId>,
 }
 
 /// A node as it is shown.
@@ -46,6 +53,8 @@ pub struct Shown {
     pub sets: Vec<ShownSet>,
     /// Our rules, by family.
     pub rules: Vec<ShownRules>,
+    /// Why nothing is known of deadlines of what drains; `null` if it is.
+    pub drains_problem: Option<String>,
 }
 
 /// The last plan.
@@ -131,6 +140,8 @@ pub struct ShownBackend {
     pub connections: u64,
     /// What it does.
     pub state: State,
+    /// Why it drains, and how long it may; `null` if it does not, or nobody knows.
+    pub drain: Option<ToldDrain>,
 }
 
 /// A set.
@@ -143,6 +154,9 @@ pub struct ShownSet {
     pub entries: usize,
     /// How many it may have.
     pub max_elements: u32,
+    /// The entries themselves, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<String>>,
 }
 
 /// The rules of a family.
@@ -179,18 +193,29 @@ impl Shown {
                 |backend: &RealServerKey| counts.and_then(|counts| counts.get(backend).copied());
             show(**place, held.get(place), wanted.get(place), owner, &count)
         };
-        let mut virtual_servers: Vec<_> = places.iter().map(server).collect();
+        let asked = |server: &ShownServer| found.service.is_none_or(|of| server.is_of(of));
+        let mut virtual_servers: Vec<_> = places.iter().map(server).filter(asked).collect();
+        explain_drains(
+            &mut virtual_servers,
+            found.drains.as_deref().unwrap_or_default(),
+        );
         virtual_servers.sort_by(|left, right| left.owner_name().cmp(&right.owner_name()));
         Self {
             plan: found.plan.map(|(plan, origin)| shown_plan(plan, origin)),
             virtual_servers,
-            sets: sets(found.observed),
+            sets: sets(found.observed, found.entries),
             rules: rules(found.observed),
+            drains_problem: found.drains.as_ref().err().cloned(),
         }
     }
 }
 
 impl ShownServer {
+    fn is_of(&self, service: &ServiceId) -> bool {
+        matches!(&self.owner, Owner::Service { namespace, name, .. }
+            if **namespace == *service.namespace && **name == *service.name)
+    }
+
     /// What it is listed under: Services first, by name.
     fn owner_name(&self) -> (u8, &str, &str) {
         match &self.owner {
@@ -219,12 +244,15 @@ fn owners(plan: LastPlan<'_>, host: &HostNetwork) -> BTreeMap<VirtualServerKey, 
     let Some((plan, _)) = plan else {
         return owners;
     };
+    // What stands on other addresses of the node is somebody else's, whatever its port (S-32).
+    let own = plan.node().map(|node| node_port_addresses(node, host));
+    let own = own.unwrap_or_default();
     for (service, head) in plan.heads() {
         for port in &head.ports {
             for frontend in &port.frontends {
                 let addresses: Vec<_> = match frontend.address {
                     Some(address) => vec![address],
-                    None => host.addresses.iter().map(|own| own.address).collect(),
+                    None => own.iter().copied().collect(),
                 };
                 for address in addresses {
                     let place = VirtualServerKey {
@@ -275,6 +303,7 @@ fn show(
             weight: has.get(key).or(wants.get(key)).copied().unwrap_or(0),
             connections: count(key).unwrap_or(0),
             state,
+            drain: None,
         }
     };
     let backends = keys.iter().map(backend).collect();
@@ -292,12 +321,33 @@ fn show(
     }
 }
 
-fn sets(observed: &Observed) -> Vec<ShownSet> {
+/// Tells of what drains what the agent knows.
+fn explain_drains(servers: &mut [ShownServer], drains: &[ToldDrain]) {
+    let drains: BTreeMap<_, _> = drains.iter().map(|drain| (drain.key(), drain)).collect();
+    for server in servers {
+        let place = VirtualServerKey {
+            address: server.address,
+            port: server.port,
+            protocol: server.protocol,
+        };
+        let draining = server.backends.iter_mut();
+        for backend in draining.filter(|backend| backend.state == State::Draining) {
+            let key = RealServerKey {
+                address: backend.address,
+                port: backend.port,
+            };
+            backend.drain = drains.get(&(place, key)).map(|drain| (*drain).clone());
+        }
+    }
+}
+
+fn sets(observed: &Observed, entries: bool) -> Vec<ShownSet> {
     let set =
         |(id, set): (&portolan_reconcile::SetId, &portolan_reconcile::ObservedSet)| ShownSet {
             name: id.to_string(),
             entries: set.entries.len(),
             max_elements: set.max_elements,
+            members: entries.then(|| set.entries.iter().map(ToString::to_string).collect()),
         };
     observed.sets.iter().map(set).collect()
 }

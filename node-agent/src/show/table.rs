@@ -13,7 +13,15 @@ pub struct Style {
     pub colour: bool,
     /// Virtual servers of others, too.
     pub all: bool,
+    /// What is said where there is no virtual server to show.
+    pub nothing: &'static str,
 }
+
+/// Where all were asked for.
+pub const NOTHING: &str = "\nNo virtual server of ours.";
+/// Where those of one Service were.
+pub const NOTHING_OF_IT: &str =
+    "\nThe plan has no such Service, or it answers nowhere on this node.";
 
 impl Style {
     fn paint(self, code: &str, text: &str) -> String {
@@ -64,9 +72,22 @@ pub fn render(shown: &Shown, style: Style, now: SystemTime) -> String {
         block(&mut text, servers, shown.plan.is_some(), &columns, style);
     }
     if servers.is_empty() {
-        line(&mut text, "\nNo virtual server of ours.");
+        line(&mut text, style.nothing);
     }
+    sets(&mut text, shown, style);
     text
+}
+
+fn sets(text: &mut String, shown: &Shown, style: Style) {
+    for set in &shown.sets {
+        let Some(members) = &set.members else {
+            continue;
+        };
+        line(text, &format!("\n{}", style.bold(&set.name)));
+        for member in members {
+            line(text, &format!("  {member}"));
+        }
+    }
 }
 
 struct Columns {
@@ -104,6 +125,14 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
             shown.sets.len()
         ),
     );
+    let drains = servers.iter().flat_map(|server| &server.backends);
+    let drains = drains
+        .filter(|backend| backend.state == State::Draining)
+        .count();
+    if let Some(problem) = shown.drains_problem.as_ref().filter(|_| drains > 0) {
+        let told = style.yellow(&format!("{drains}, deadlines not known: {problem}"));
+        line(text, &format!("  draining         {told}"));
+    }
     for rules in &shown.rules {
         let told = match (&rules.problem, rules.loaded) {
             (Some(problem), _) => style.red(&format!("cannot be read: {problem}")),
@@ -177,7 +206,7 @@ fn lines(text: &mut String, server: &ShownServer, columns: &Columns, style: Styl
         };
         let state = match backend.state {
             State::Serving => String::new(),
-            State::Draining => style.yellow("draining"),
+            State::Draining => style.yellow(&draining(backend)),
             State::Differs => style.red("not as the plan wants it"),
             State::Missing => style.red("missing"),
         };
@@ -186,6 +215,25 @@ fn lines(text: &mut String, server: &ShownServer, columns: &Columns, style: Styl
             &format!("{start}  {address}  {weight:<9}  {connections:>14}  {state}"),
         );
     }
+}
+
+/// Why it drains and for how long, as far as anybody knows.
+fn draining(backend: &ShownBackend) -> String {
+    let Some(drain) = &backend.drain else {
+        return "draining".into();
+    };
+    let left = match drain.deadline_seconds {
+        Some(seconds) => format!("{seconds} s left"),
+        None => "no deadline".into(),
+    };
+    let since = drain
+        .gone_seconds
+        .map(|seconds| format!(" {seconds} s ago"));
+    format!(
+        "draining, {left}: {}{}",
+        drain.reason,
+        since.unwrap_or_default()
+    )
 }
 
 fn place(server: &ShownServer) -> String {

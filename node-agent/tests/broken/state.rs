@@ -92,7 +92,7 @@ pub(super) const BROKEN: &[Broken] = &[
         "kubectl get proxyplans",
         |facts| {
             let (_, origin) = facts.plan.as_mut().unwrap().as_mut().unwrap();
-            origin.written = now() - Duration::from_secs(86_401);
+            origin.confirmed = now() - Duration::from_secs(601);
         },
     ),
     fails(

@@ -97,7 +97,11 @@ impl TestNode {
             flows: tokio::sync::watch::channel(flows).1,
             draining: tokio::sync::watch::channel(Default::default()).1,
         });
-        let pages = Arc::new(Pages::new(self.health.clone(), metrics));
+        let pages = Arc::new(Pages::new(
+            self.health.clone(),
+            metrics,
+            tokio::sync::watch::channel(Vec::new()).1,
+        ));
         drop(tokio::spawn(http::serve(pages, self.health.wanted())));
     }
 

@@ -125,7 +125,8 @@ pub(crate) fn origin() -> Origin {
     Origin {
         node: "node-a".into(),
         boot: String::new(),
-        written: now() - Duration::from_secs(240),
+        written: now() - Duration::from_secs(86_400),
+        confirmed: now() - Duration::from_secs(240),
     }
 }
 

@@ -66,6 +66,12 @@ impl Running {
     /// Gives it a plan as the stream would, the first whole and others by what differs, and waits for
     /// what came of it.
     pub(crate) fn program(&self, document: PlanDocument) -> Applied {
+        let generation = self.commit(document);
+        self.wait(|applied| applied.generation >= generation)
+    }
+
+    /// The same, and waits for nothing.
+    pub(crate) fn commit(&self, document: PlanDocument) -> u64 {
         let plan = document.into_plan().unwrap();
         let (held, mut staged) = self.slot.peek(|held| {
             let staged = if held.is_empty() {
@@ -90,8 +96,7 @@ impl Running {
             let key = (*key).clone();
             staged.push(Change::Remove { key });
         }
-        let generation = self.slot.commit(staged, PlanHash::default()).unwrap();
-        self.wait(|applied| applied.generation >= generation)
+        self.slot.commit(staged, PlanHash::default()).unwrap()
     }
 
     pub(crate) fn wait(&self, holds: impl Fn(&Applied) -> bool) -> Applied {

@@ -261,8 +261,15 @@ impl Default for DiskSettings {
 pub struct ListenSettings {
     /// The address; an unspecified one means both families (S-146).
     pub bind_address: IpAddr,
-    /// The port, 1 to 65535.
+    /// The port; 0 means that nobody listens.
     pub port: u16,
+}
+
+impl ListenSettings {
+    /// Whether somebody listens at all.
+    pub fn is_on(&self) -> bool {
+        self.port != 0
+    }
 }
 
 /// A length of time in whole milliseconds, written as Kubernetes writes them: `30s`, `1m30s`,

@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 
 use crate::{
     Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort,
-    ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Policy,
-    Protocol, Scope, ScopeKind, ServiceId, Settings, WhenEmpty,
+    ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Period,
+    Policy, Protocol, Scope, ScopeKind, ServiceId, Settings, WhenEmpty,
 };
 
 /// The node that generated plans are for.
@@ -190,14 +190,16 @@ pub fn local() -> impl Strategy<Value = Local> {
 /// The node, with settings that differ in a few places.
 pub fn node() -> impl Strategy<Value = NodeEntry> {
     let scheduler = select(vec!["rr", "lc", "mh"]);
-    (scheduler, any::<bool>(), 0u8..32, any::<bool>()).prop_map(
-        |(scheduler, all, bit, eligible)| {
+    let udp = select(vec![0, 60]);
+    (scheduler, any::<bool>(), 0u8..32, any::<bool>(), udp).prop_map(
+        |(scheduler, all, bit, eligible, udp)| {
             let mut settings = Settings {
                 scheduler: scheduler.into(),
                 ..Settings::default()
             };
             settings.masquerade.all = all;
             settings.masquerade.bit = bit;
+            settings.timeouts.udp = Period::seconds(udp);
             NodeEntry {
                 name: NODE.into(),
                 zone: Some(ZONE.into()),

@@ -65,7 +65,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 }
 
 /// The Nodes of the lab, and Services with every kind of frontend.
-pub(super) fn manifests(files: &Files) -> Result<Vec<(String, String)>> {
+pub(in crate::scenario) fn manifests(files: &Files) -> Result<Vec<(String, String)>> {
     let paths = [CLUSTER[0]].into_iter().chain(EXTERNAL);
     paths
         .map(|path| Ok((path.replace('/', "-"), files.text(path)?)))

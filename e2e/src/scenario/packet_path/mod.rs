@@ -10,7 +10,7 @@ mod matrix;
 mod modes;
 mod overlay;
 
-pub(super) use external::SCENARIO as EXTERNAL;
+pub(super) use external::{SCENARIO as EXTERNAL, manifests as external_manifests};
 pub(super) use modes::SCENARIO as MODES;
 
 use std::collections::BTreeMap;
@@ -66,14 +66,39 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             cluster.wait_programmed(node, &lifecycle::expected(node, &manifests))?;
         }
         let lab = servers.lab(&topology, stage);
-        list(stage, checks, lab, &rows, CELLS)?;
-        checks.check(
-            "no packet to a service address reached a daemon of a node (S-27)",
-            servers.no_daemon_was_reached(),
-        );
+        quick_matrix(stage, checks, lab, &servers, &rows)?;
         lifecycle::run(checks, &mut cluster, lab, &rows, &before)?;
     }
     Ok(())
+}
+
+/// Every client on every cluster IP.
+fn quick_matrix(
+    stage: &Stage,
+    checks: &mut Checks,
+    lab: Lab<'_>,
+    servers: &Servers,
+    rows: &[Row],
+) -> Result<()> {
+    list(stage, checks, lab, rows, CELLS)?;
+    checks.check(
+        "no packet to a service address reached a daemon of a node (S-27)",
+        servers.no_daemon_was_reached(),
+    );
+    Ok(())
+}
+
+/// The same cells, for a lab of another scenario with the lab's cluster in it.
+pub(super) fn every_client(
+    stage: &Stage,
+    checks: &mut Checks,
+    topology: &Topology,
+    servers: &Servers,
+    manifests: &Manifests,
+) -> Result<()> {
+    let rows = expectation::read(&stage.files.text(PACKET_PATH)?, manifests)?;
+    let lab = servers.lab(topology, stage);
+    quick_matrix(stage, checks, lab, servers, &rows)
 }
 
 /// The manifests of the lab's cluster: what they promise, and file names with their text.

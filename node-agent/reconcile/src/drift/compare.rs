@@ -38,6 +38,11 @@ pub fn drift(
         }
     }
     sets(&mut drifted, left, found);
+    // What no settings ask for is everybody's to change.
+    if desired.timeouts.are_met_by(&left.timeouts) && !desired.timeouts.are_met_by(&found.timeouts)
+    {
+        drifted.insert(Drifted::Timeouts);
+    }
     let nothing = ObservedRules::default();
     for family in Family::BOTH {
         if let Some(was) = left.rules.get(&family)

@@ -32,6 +32,13 @@ pub fn leave(
             as_wanted
         }
         Drifted::Route(_) | Drifted::Device => link(found, left, what, desired),
+        Drifted::Timeouts => {
+            let as_wanted = desired.timeouts.are_met_by(&left.timeouts);
+            if as_wanted {
+                found.timeouts = left.timeouts;
+            }
+            as_wanted
+        }
         Drifted::Setting(name) => {
             let (was, wanted) = (left.sysctls.get(name), desired.sysctls.get(name));
             let (Some(was), Some(wanted)) = (was, wanted) else {

@@ -157,6 +157,7 @@ fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
             held == wanted.any(|route| route.destination == *to)
         }
         Drifted::Device => state.device_up && state.routes == desired.routes,
+        Drifted::Timeouts => desired.timeouts.are_met_by(&state.timeouts),
         Drifted::Setting(name) => {
             let held = state.sysctls.get(name);
             let wanted = desired.sysctls.get(name);

@@ -42,6 +42,8 @@ pub enum Drifted {
     Device,
     /// A kernel setting has another value.
     Setting(Arc<str>),
+    /// Timeouts of connections have other values.
+    Timeouts,
 }
 
 /// A kind of what can be otherwise; displayed as people and metrics read it.
@@ -102,7 +104,7 @@ impl Drifted {
             Self::Rules(..) => DriftKind::Rules,
             Self::Route(_) => DriftKind::Route,
             Self::Device => DriftKind::Device,
-            Self::Setting(_) => DriftKind::KernelSetting,
+            Self::Setting(_) | Self::Timeouts => DriftKind::KernelSetting,
         }
     }
 
@@ -116,6 +118,7 @@ impl Drifted {
             Self::Rules(family, ..) => Subject::Rules(*family),
             Self::Route(_) | Self::Device => Subject::Link,
             Self::Setting(_) => Subject::Settings,
+            Self::Timeouts => Subject::Timeouts,
         }
     }
 }
@@ -134,6 +137,8 @@ pub enum Subject {
     Link,
     /// Kernel settings.
     Settings,
+    /// Timeouts of connections.
+    Timeouts,
 }
 
 impl Subject {
@@ -141,6 +146,7 @@ impl Subject {
     pub fn of(op: &Op) -> Option<Self> {
         Some(match op {
             Op::WriteSysctl { .. } => Self::Settings,
+            Op::SetTimeouts { .. } => Self::Timeouts,
             Op::RaiseDevice { .. }
             | Op::RemoveDevice { .. }
             | Op::PutRoute { .. }
@@ -157,7 +163,9 @@ impl Subject {
             | Op::AddRealServer { server, .. }
             | Op::EditRealServer { server, .. }
             | Op::DeleteRealServer { server, .. } => Self::Server(*server),
-            Op::DestroySpareSet | Op::LoadScheduler { .. } => return None,
+            Op::RetireDevice { .. } | Op::DestroySpareSet | Op::LoadScheduler { .. } => {
+                return None;
+            }
         })
     }
 }

@@ -51,9 +51,10 @@ fn input(family: Family, settings: &Settings) -> Vec<String> {
         set(family, SetRole::Health)
     )];
     rules.extend(invalid(family, settings));
+    // The node's own health port is refused on no address, but the host's firewall decides.
+    let healthz = settings.healthz.is_on().then_some(settings.healthz.port);
+    rules.extend(healthz.map(|port| format!("-p tcp -m tcp --dport {port} -j RETURN")));
     rules.extend([
-        // The node's own health port is refused on no address, but the host's firewall decides.
-        format!("-p tcp -m tcp --dport {} -j RETURN", settings.healthz.port),
         // Service addresses are local, so any daemon on 0.0.0.0 would answer on them (S-27). TCP
         // gets a reset: an ICMP error that arrives while the client is still inside its connect
         // call only takes effect at the next retransmission, a second later.

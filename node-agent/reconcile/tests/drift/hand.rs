@@ -21,9 +21,10 @@ pub(crate) enum Hand {
     AddRoute,
     DeleteDevice,
     Setting,
+    Timeouts,
 }
 
-const HANDS: [Hand; 13] = [
+const HANDS: [Hand; 14] = [
     Hand::DeleteServer,
     Hand::EditServer,
     Hand::DeleteRealServer,
@@ -37,6 +38,7 @@ const HANDS: [Hand; 13] = [
     Hand::AddRoute,
     Hand::DeleteDevice,
     Hand::Setting,
+    Hand::Timeouts,
 ];
 
 impl Hand {
@@ -84,6 +86,9 @@ impl Hand {
                 let name = "net.ipv4.vs.conntrack".into();
                 state.sysctls.insert(name, "0".into());
             }
+            // One that no settings ask for is everybody's to change.
+            Self::Timeouts if state.timeouts.udp == 0 => {}
+            Self::Timeouts => state.timeouts.udp = 7,
         }
     }
 

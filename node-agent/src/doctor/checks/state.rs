@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use portolan_plan::{NodeEntry, NodePlan};
+use portolan_plan::{NodeEntry, NodePlan, Period};
 
 use super::unless_privileged;
 use crate::doctor::facts::Unreached;
@@ -27,11 +27,11 @@ pub(super) fn clock(facts: &Facts) -> Vec<Finding> {
         )];
     }
     let plan = facts.plan.as_ref().ok().and_then(Option::as_ref);
-    let ahead = plan.and_then(|(_, origin)| origin.written.duration_since(facts.now).ok());
+    let ahead = plan.and_then(|(_, origin)| origin.confirmed.duration_since(facts.now).ok());
     vec![match ahead {
         Some(ahead) if ahead > TOLERANCE => {
             let told = format!(
-                "the plan on disk was written {} s from now: the clock was or is wrong",
+                "the plan on disk was confirmed {} s from now: the clock was or is wrong",
                 ahead.as_secs()
             );
             Finding::warn(check, told, remedy)
@@ -147,9 +147,17 @@ fn of_node(facts: &Facts, plan: &NodePlan, origin: &Origin) -> Finding {
         return Finding::warn(check, told, remedy);
     }
     let written = ago(origin.written, facts.now);
-    let told = format!("of {} Services, written {written}", plan.heads().count());
-    if is_old(facts.now, origin.written) {
-        let told = told + ": either nothing changed since, or no controller came";
+    let mut told = format!("of {} Services, written {written}", plan.heads().count());
+    if origin.confirmed != origin.written {
+        told += ", confirmed ";
+        told += &ago(origin.confirmed, facts.now);
+    }
+    let max_age = plan.node().map(|node| node.settings.disk.max_age);
+    if let Some(max_age) = max_age.filter(|age| is_old(facts.now, origin.confirmed, *age)) {
+        told += &format!(
+            ": no controller stood behind it for longer than {max_age} (disk.maxAge), so after a reboot it \
+             would serve boot-critical Services alone at first"
+        );
         let remedy = "`kubectl get proxyplans` shows whether the controller hears of this node; \
                       `portolan-agent doctor --controller ADDRESS` whether it can be reached";
         return Finding::warn(check, told, remedy);
@@ -164,11 +172,9 @@ fn is_elsewhere(facts: &Facts, node: &NodeEntry) -> bool {
     !node.addresses.is_empty() && !node.addresses.iter().any(|own| network.host.owns(*own))
 }
 
-/// In a cluster where anything happens a plan changes more often.
-const OLD: Duration = Duration::from_secs(24 * 3600);
-
-fn is_old(now: SystemTime, written: SystemTime) -> bool {
-    now.duration_since(written).is_ok_and(|age| age > OLD)
+fn is_old(now: SystemTime, confirmed: SystemTime, max_age: Period) -> bool {
+    let age = now.duration_since(confirmed);
+    age.is_ok_and(|age| age > max_age.as_duration())
 }
 
 /// Only one that somebody named.

@@ -140,14 +140,24 @@ async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
     Ok(found)
 }
 
-async fn find(handle: &Handle, device: &str) -> Result<Option<(u32, bool)>, Error> {
+/// A device that was found by its name.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    index: u32,
+    dummy: bool,
+}
+
+async fn find(handle: &Handle, device: &str) -> Result<Option<Found>, Error> {
     // Asking for one name answers with an error when there is none, and the library prints it;
     // the list is short.
     let mut links = handle.link().get().execute();
     let mut found = None;
     while let Some(link) = links.try_next().await? {
         if messages::name(&link) == Some(device) {
-            found = Some((link.header.index, link.header.flags.contains(LinkFlags::Up)));
+            found = Some(Found {
+                index: link.header.index,
+                dummy: messages::is_dummy(&link),
+            });
         }
     }
     Ok(found)
@@ -162,8 +172,16 @@ async fn apply(handle: Handle, op: &Op, index: &mut Option<u32>) -> Result<(), E
         Op::RemoveDevice { device } => {
             *index = None;
             match find(&handle, device).await? {
-                Some((index, _)) => handle.link().del(index).execute().await,
+                Some(found) => handle.link().del(found.index).execute().await,
                 None => Ok(()),
+            }
+        }
+        Op::RetireDevice { device } => {
+            *index = None;
+            match find(&handle, device).await? {
+                Some(found) if found.dummy => handle.link().del(found.index).execute().await,
+                // Somebody else's: a dummy device has nothing but what was put on it.
+                _ => Ok(()),
             }
         }
         Op::PutRoute { device, route } => {
@@ -191,14 +209,15 @@ async fn raise(handle: &Handle, device: &str) -> Result<(), Error> {
         // link-local address on the device does no harm.
         drop(std::fs::write(generation, "1"));
     }
-    let (index, _) = index_of(handle, device).await?;
+    let index = index_of(handle, device).await?;
     let up = LinkUnspec::new_with_index(index).up().build();
     handle.link().set(up).execute().await
 }
 
-async fn index_of(handle: &Handle, device: &str) -> Result<(u32, bool), Error> {
+async fn index_of(handle: &Handle, device: &str) -> Result<u32, Error> {
     let missing = || Error::NamespaceError(device.to_owned());
-    find(handle, device).await?.ok_or_else(missing)
+    let found = find(handle, device).await?.ok_or_else(missing)?;
+    Ok(found.index)
 }
 
 async fn message(
@@ -209,7 +228,7 @@ async fn message(
 ) -> Result<RouteMessage, Error> {
     let index = match *known {
         Some(index) => index,
-        None => index_of(handle, device).await?.0,
+        None => index_of(handle, device).await?,
     };
     *known = Some(index);
     Ok(messages::route_message(index, route))

@@ -138,6 +138,7 @@ impl Kernel for LinuxKernel {
         self.rules.look();
         let reading = self.rules.begin_reading();
         let virtual_servers = self.servers.observe();
+        let timeouts = self.servers.timeouts();
         let sets = self.sets.observe();
         for (family, found) in self.rules.observe(reading) {
             match found {
@@ -157,6 +158,7 @@ impl Kernel for LinuxKernel {
             rules,
             unread_rules,
             sysctls,
+            timeouts: timeouts?,
         })
     }
 

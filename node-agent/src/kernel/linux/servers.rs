@@ -6,7 +6,7 @@ use std::path::Path;
 use ipvs_rs::{Destination, Flags, Forwarding, Request, Service, ServiceKey, Socket};
 use portolan_plan::Protocol;
 use portolan_reconcile::{
-    Connections, Op, RealServerKey, Scheduling, VirtualServer, VirtualServerKey,
+    Connections, Op, RealServerKey, Scheduling, Timeouts, VirtualServer, VirtualServerKey,
 };
 
 use crate::kernel::KernelError;
@@ -42,6 +42,20 @@ impl Servers {
             servers.insert(key, virtual_server(&service, &destinations));
         }
         Ok(servers)
+    }
+
+    /// Timeouts of connections.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn timeouts(&mut self) -> Result<Timeouts, KernelError> {
+        let held = self.socket.timeouts();
+        let held = held.map_err(|error| KernelError::new("read timeouts", &error))?;
+        Ok(Timeouts {
+            tcp: held.tcp,
+            tcp_fin: held.tcp_fin,
+            udp: held.udp,
+        })
     }
 
     /// How many connections the real servers of these have, established and ending (S-113).
@@ -259,6 +273,11 @@ fn request(op: &Op) -> Option<Request> {
         Op::DeleteRealServer { server, backend } => {
             Request::DelDestination(key(server), destination(backend, 0).key())
         }
+        Op::SetTimeouts { timeouts } => Request::SetTimeouts(ipvs_rs::Timeouts {
+            tcp: timeouts.tcp,
+            tcp_fin: timeouts.tcp_fin,
+            udp: timeouts.udp,
+        }),
         _ => return None,
     })
 }

@@ -28,9 +28,7 @@ pub(super) fn name(link: &LinkMessage) -> Option<&str> {
         })
 }
 
-/// An interface that is not ours.
-pub(super) fn host_interface(link: &LinkMessage) -> Option<HostInterface> {
-    let flags = link.header.flags;
+fn infos(link: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {
     let infos = link
         .attributes
         .iter()
@@ -38,7 +36,18 @@ pub(super) fn host_interface(link: &LinkMessage) -> Option<HostInterface> {
             LinkAttribute::LinkInfo(infos) => Some(infos.as_slice()),
             _ => None,
         });
-    let kind = infos.into_iter().flatten().find_map(|info| match info {
+    infos.into_iter().flatten()
+}
+
+/// Whether it is a dummy device, as we make them.
+pub(super) fn is_dummy(link: &LinkMessage) -> bool {
+    infos(link).any(|info| *info == LinkInfo::Kind(InfoKind::Dummy))
+}
+
+/// An interface that is not ours.
+pub(super) fn host_interface(link: &LinkMessage) -> Option<HostInterface> {
+    let flags = link.header.flags;
+    let kind = infos(link).find_map(|info| match info {
         LinkInfo::Kind(InfoKind::Bridge) => Some(InterfaceKind::Bridge),
         LinkInfo::Kind(InfoKind::Veth) => Some(InterfaceKind::Veth),
         _ => None,

@@ -1,0 +1,307 @@
+//! Every setting, changed while the agent runs: what shows on the node that it is in force, without a
+//! restart; and that the node is as before once all are as before.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::packet_path::external_manifests;
+use super::{Checks, Scenario, Stage};
+use crate::cluster::{Cluster, operations};
+use crate::expectation::settings::{Hand, Row, Table};
+use crate::files::{EXTERNAL, SETTINGS};
+use crate::program::Program;
+use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::http;
+use crate::traffic::line::{self, Line};
+use crate::witness;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "settings",
+    shows: "every setting, changed while the agent runs, is in force without a restart",
+    run,
+};
+
+const NODE: Node = Node::A;
+/// A Service of both nodes, whose endpoints are the first pod of each.
+const SERVICE: &str = "10.96.1.1:80";
+/// The file of settings.
+const FILE: &str = "settings.yaml";
+/// From a change to its effect. The plan on disk, which `doctor` reads, may be 10 s behind.
+const SOON: Duration = Duration::from_secs(15);
+/// What a line of the log may be late.
+const SLACK: Duration = Duration::from_millis(100);
+const EVERY: Duration = Duration::from_millis(20);
+
+/// The lab with what runs in it.
+struct Scene<'lab> {
+    stage: &'lab Stage,
+    topology: &'lab Topology,
+    cluster: Cluster<'lab>,
+    table: &'lab Table,
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    witness::require_ipvs()?;
+    let table = Table::read(&stage.files.text(SETTINGS)?)?;
+    let topology = Topology::build(Network::Routed, stage.waits)?;
+    for pod in Pod::all() {
+        line::serve(topology.of(Resident::Pod(pod))?, &pod.name(), 8080)?;
+    }
+    let mut texts = external_manifests(&stage.files)?;
+    texts.push((FILE.to_owned(), table.base()));
+    let node = topology.node(NODE)?;
+    // Where this kernel begins may be anywhere.
+    let begin = ["--set", "900", "120", "300"];
+    node.inside(|| Program::Ipvsadm.run(&begin))?;
+    let mut scene = Scene {
+        stage,
+        topology: &topology,
+        cluster: Cluster::new(&topology, stage.waits, texts)?,
+        table: &table,
+    };
+    scene.cluster.start_controller()?;
+    scene.cluster.start_agent(NODE)?;
+    scene.cluster.wait_applied(NODE, 0)?;
+    let agent = scene.cluster.agent_pid(NODE)?;
+    stage
+        .console
+        .heading("settings that change while the agent runs");
+    let before = witness::everything(node)?;
+    for (setting, change) in table.changes() {
+        let shown = scene.show(change);
+        checks.check(&format!("{setting}: {}", change.see), shown);
+    }
+    for (setting, elsewhere) in table.elsewhere() {
+        let (why, test) = (&elsewhere.why, &elsewhere.test);
+        stage
+            .console
+            .line(&format!("{setting}: shown by {test}; {why}"));
+    }
+    let back = scene.is_again(&before);
+    checks.check(
+        "with the settings of the beginning the node is as it was then",
+        back,
+    );
+    let still = scene.cluster.check_running();
+    checks.check(
+        "all of it without a restart",
+        still.and_then(|()| {
+            ensure!(scene.cluster.agent_pid(NODE)? == agent, "another process");
+            Ok(())
+        }),
+    );
+    Ok(())
+}
+
+impl Scene<'_> {
+    /// With the settings of the beginning, everything on the node is as it was then.
+    fn is_again(&self, before: &BTreeMap<&'static str, String>) -> Result<()> {
+        self.cluster.write_manifest(FILE, &self.table.base())?;
+        let node = self.topology.node(NODE)?;
+        // A device that was made again has another number.
+        let compare = || {
+            let mut now = witness::everything(node)?;
+            now.remove("links");
+            witness::must_equal(before, &now)
+        };
+        let mut last = Ok(());
+        let ask = || {
+            last = compare();
+            Ok(last.is_ok().then_some(()))
+        };
+        let waited =
+            self.stage
+                .waits
+                .until("the node to be as before", SOON, EVERY, ask, String::new);
+        waited.or(last)
+    }
+
+    /// Puts a change in force, and sees that it is.
+    fn show(&mut self, change: &Row) -> Result<()> {
+        self.cluster.write_manifest(FILE, &self.table.base())?;
+        let held = match change.by_hand {
+            Some(hand) => self.do_by_hand(hand)?,
+            None => Vec::new(),
+        };
+        self.until("before the change", change, |change, told| {
+            change.before.missing(told)
+        })?;
+        let (first, second) = self.table.manifests(change);
+        let applied = self.cluster.applied(NODE)?.len();
+        self.cluster.write_manifest(FILE, &first)?;
+        if let Some(second) = second {
+            self.cluster.wait_applied(NODE, applied)?;
+            self.cluster.write_manifest(FILE, &second)?;
+        }
+        self.until("after the change", change, |change, told| {
+            change.after.missing(told)
+        })?;
+        if let Some(apart) = &change.apart {
+            self.cluster.wait_applied(NODE, applied + 1)?;
+            let wanted = Duration::from_secs(apart.seconds.into());
+            let found = self.between_the_last_passes()?;
+            ensure!(found + SLACK >= wanted, "{found:?} between the two");
+        }
+        drop(held);
+        if change.by_hand == Some(Hand::EndpointLeaves) {
+            self.put_endpoints(&self.stage.files.text(EXTERNAL[1])?)?;
+        }
+        Ok(())
+    }
+
+    fn until(
+        &self,
+        when: &str,
+        change: &Row,
+        missing: fn(&Row, &str) -> Option<String>,
+    ) -> Result<()> {
+        let mut last = None;
+        let ask = || {
+            last = missing(change, &self.see(&change.see)?);
+            Ok(last.is_none().then_some(()))
+        };
+        let waited = self.stage.waits.until(when, SOON, EVERY, ask, String::new);
+        waited.with_context(|| last.unwrap_or_default())
+    }
+
+    /// What tells says now.
+    fn see(&self, what: &str) -> Result<String> {
+        let words: Vec<&str> = what.split(' ').collect();
+        let [first, arguments @ ..] = words.as_slice() else {
+            bail!("nothing to see");
+        };
+        let state = self.cluster.state_folder(NODE).display().to_string();
+        let limit = self.stage.waits.limit(Duration::from_secs(2));
+        self.topology.node(NODE)?.inside(|| match *first {
+            "ipvsadm" => Program::Ipvsadm.run(arguments),
+            "ipset" => Program::Ipset.run(arguments),
+            "iptables-save" => Program::IptablesSave.run(arguments),
+            "ip6tables-save" => Program::Ip6tablesSave.run(arguments),
+            "ip" => Program::Ip.run(arguments),
+            "sysctl" => {
+                let path = Path::new("/proc/sys").join(arguments.join(""));
+                std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+            }
+            "doctor" => {
+                let words = ["doctor", "--all", "-o", "json", "--state-dir", &state];
+                Ok(Program::Agent.try_with_input(&words, "")?.output)
+            }
+            "get" => get(&arguments.join(""), limit),
+            other => bail!("nobody knows how to see {other:?}"),
+        })
+    }
+
+    /// What has to be there for the change to do something about; kept until the change was seen.
+    fn do_by_hand(&self, hand: Hand) -> Result<Vec<Line>> {
+        let node = self.topology.node(NODE)?;
+        // Not before what the row before left is put right, or it would be put right, too.
+        let there = || {
+            let said = node.inside(|| Program::Ipvsadm.run(&["-Sn"]))?;
+            Ok(said.contains(&format!("-A -t {SERVICE} ")).then_some(()))
+        };
+        let missing = || "it is not there".to_owned();
+        self.stage
+            .waits
+            .until("the virtual server", SOON, EVERY, there, missing)?;
+        match hand {
+            Hand::ServerDeleted => {
+                node.inside(|| Program::Ipvsadm.run(&["-D", "-t", SERVICE]))?;
+                Ok(Vec::new())
+            }
+            Hand::EndpointLeaves => {
+                let limit = self.stage.waits.limit(Duration::from_secs(2));
+                let client = self.topology.of(Resident::Outside)?;
+                let open = || Line::open(client, SERVICE.parse()?, limit);
+                // One for each of two endpoints, by `rr`, whoever comes first.
+                let lines = vec![open()?, open()?];
+                let text = self.stage.files.text(EXTERNAL[1])?;
+                let endpoint = "- {addresses: [\"10.244.2.11\"]";
+                ensure!(
+                    text.contains(endpoint),
+                    "the manifest of endpoints is another"
+                );
+                let gone = text.replacen(endpoint, "# - {addresses: [\"10.244.2.11\"]", 1);
+                self.put_endpoints(&gone)?;
+                Ok(lines)
+            }
+        }
+    }
+
+    fn put_endpoints(&self, text: &str) -> Result<()> {
+        let name = EXTERNAL[1].replace('/', "-");
+        self.cluster.write_manifest(&name, text)
+    }
+
+    /// The time between the beginnings of the last two passes that the log says to have applied a plan.
+    fn between_the_last_passes(&self) -> Result<Duration> {
+        let said = self.cluster.said(NODE)?;
+        let lines = said.lines().filter(|line| operations(line).is_some());
+        let times = lines.map(began).collect::<Result<Vec<_>>>()?;
+        let [.., first, second] = times.as_slice() else {
+            bail!("the agent applied fewer than two plans");
+        };
+        // The first may have ended just before midnight.
+        let day = Duration::from_secs(86_400);
+        Ok(second.checked_sub(*first).unwrap_or(*second + day - *first))
+    }
+}
+
+/// The code and the body; or that nobody listens.
+fn get(target: &str, limit: Duration) -> Result<String> {
+    let (address, path) = target
+        .split_once('/')
+        .context("an address without a path")?;
+    let address: SocketAddr = address.parse()?;
+    match http::get(address, &format!("/{path}"), limit) {
+        Ok(response) => Ok(format!("{} {}", response.status, response.body)),
+        Err(_) if http::refused(address, limit).is_ok() => Ok("refused".to_owned()),
+        // Asked again, it may be either.
+        Err(error) => Ok(format!("{error:#}")),
+    }
+}
+
+/// When a pass began that a line of the log tells of, since midnight.
+fn began(line: &str) -> Result<Duration> {
+    let rest = line.split_once("milliseconds=").map(|(_, rest)| rest);
+    let digits = rest.and_then(|rest| rest.split(' ').next());
+    let took = digits.and_then(|digits| digits.parse().ok());
+    let took = took.with_context(|| format!("no duration in {line:?}"))?;
+    let day = Duration::from_secs(86_400);
+    let ended = time_of_day(line)?;
+    let took = Duration::from_millis(took);
+    Ok(ended.checked_sub(took).unwrap_or(ended + day - took))
+}
+
+/// The time in a line of the log, since midnight: `…T11:00:00.123456Z …`.
+fn time_of_day(line: &str) -> Result<Duration> {
+    let read = || {
+        let text = line.split_once('T')?.1.split_once('Z')?.0;
+        let (clock, fraction) = text.split_once('.')?;
+        let mut seconds = 0_u64;
+        for part in clock.split(':') {
+            seconds = seconds * 60 + part.parse::<u64>().ok()?;
+        }
+        let micros: u64 = fraction.get(..6)?.parse().ok()?;
+        Some(Duration::from_secs(seconds) + Duration::from_micros(micros))
+    };
+    read().with_context(|| format!("no time in {line:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_tells_the_time() {
+        let line = "2026-11-22T01:02:03.250000Z  INFO portolan_agent: applied operations=1";
+        assert_eq!(time_of_day(line).unwrap(), Duration::from_millis(3_723_250));
+        assert!(time_of_day("applied").is_err());
+        let line = format!("{line} milliseconds=250 more");
+        assert_eq!(began(&line).unwrap(), Duration::from_secs(3723));
+    }
+}

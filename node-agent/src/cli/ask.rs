@@ -1,0 +1,118 @@
+//! Asking the agent that runs on this node, on the port of its metrics.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use portolan_plan::{ListenSettings, NodePlan};
+
+use crate::drains::ToldDrain;
+
+/// An agent on the same node answers at once, or does not run.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Longer answers are none of ours.
+const LONGEST: u64 = 64 * 1024 * 1024;
+
+/// What drains, as the agent tells it; else why it does not, in one line.
+pub(super) fn drains(plan: Option<&NodePlan>) -> Result<Vec<ToldDrain>, String> {
+    let node = plan.and_then(NodePlan::node);
+    let settings = node.map(|node| node.settings.metrics.clone());
+    let settings = settings.unwrap_or_else(|| portolan_plan::Settings::default().metrics);
+    if !settings.is_on() {
+        return Err("metrics are off (settings.metrics), where the agent would tell".into());
+    }
+    let address = where_from(&settings);
+    let failed = |problem: &dyn std::fmt::Display| format!("http://{address}/drains: {problem}");
+    let body = get(address, "/drains").map_err(|error| failed(&error))?;
+    serde_json::from_str(&body).map_err(|error| failed(&error))
+}
+
+/// Where this node itself reaches it.
+fn where_from(settings: &ListenSettings) -> SocketAddr {
+    let address = match settings.bind_address {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        address => address,
+    };
+    SocketAddr::new(address, settings.port)
+}
+
+fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut text = String::new();
+    stream.take(LONGEST).read_to_string(&mut text)?;
+    let other = || io::Error::other("no agent of this version answers there");
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(other)?;
+    let code = head.split(' ').nth(1);
+    (code == Some("200"))
+        .then(|| body.to_owned())
+        .ok_or_else(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn answered(answer: &'static str) -> io::Result<String> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 128];
+            let length = stream.read(&mut request).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        let answer = get(address, "/drains");
+        assert!(
+            server
+                .join()
+                .unwrap()
+                .starts_with("GET /drains HTTP/1.1\r\n")
+        );
+        answer
+    }
+
+    #[test]
+    fn an_answer_is_read_and_everything_else_is_an_error() {
+        assert_eq!(
+            answered("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").unwrap(),
+            "[]"
+        );
+        let old = "HTTP/1.1 404 Not Found\r\n\r\n404 page not found\n";
+        assert!(
+            answered(old)
+                .unwrap_err()
+                .to_string()
+                .contains("no agent of this version")
+        );
+        assert!(answered("").is_err());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let nobody = listener.local_addr().unwrap();
+        drop(listener);
+        assert!(get(nobody, "/drains").is_err());
+    }
+
+    #[test]
+    fn an_unspecified_address_is_asked_on_loopback() {
+        for (bound, asked) in [
+            ("0.0.0.0", "127.0.0.1:10249"),
+            ("::", "[::1]:10249"),
+            ("192.168.50.1", "192.168.50.1:10249"),
+        ] {
+            let settings = ListenSettings {
+                bind_address: bound.parse().unwrap(),
+                port: 10249,
+            };
+            assert_eq!(where_from(&settings).to_string(), asked);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! How far apart passes are that changes of the plan cause (`settings.sync.minPeriod`). Time comes as
+//! an argument.
+//!
+//! Only changes wait, and what came meanwhile is one change. A pass for another reason (the first plan
+//! of a controller, a failure, the sync period, the node's network) takes the plan as it is.
+
+use std::time::{Duration, Instant};
+
+use portolan_plan::NodePlan;
+
+/// When a pass took a change of the plan last.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    begun: Option<Instant>,
+}
+
+impl Pace {
+    /// A pass begins that takes a change.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.begun = Some(now);
+    }
+
+    /// How long the changes have to wait that led to this plan, which says itself how far apart they
+    /// are to be.
+    pub(super) fn left(&self, plan: &NodePlan, now: Instant) -> Duration {
+        let Some((begun, node)) = self.begun.zip(plan.node()) else {
+            return Duration::ZERO;
+        };
+        let least = node.settings.sync.min_period.as_duration();
+        least.saturating_sub(now.saturating_duration_since(begun))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_plan::{Entry, EntryHash, EntryKey, NodeEntry, Period};
+
+    use super::*;
+
+    fn plan(min_period: u32) -> NodePlan {
+        let mut node = NodeEntry::default();
+        node.settings.sync.min_period = Period::seconds(min_period);
+        let entry = Entry::Node(node.into());
+        NodePlan::from_entries([(EntryKey::Node, EntryHash::default(), entry)])
+    }
+
+    #[test]
+    fn only_a_change_after_a_change_waits_and_as_long_as_the_newest_plan_says() {
+        let seconds = Duration::from_secs;
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        assert_eq!(pace.left(&plan(10), start), seconds(0), "the first plan");
+        pace.begin(start);
+        assert_eq!(pace.left(&plan(10), start), seconds(10));
+        assert_eq!(pace.left(&plan(10), start + seconds(4)), seconds(6));
+        assert_eq!(pace.left(&plan(3), start + seconds(4)), seconds(0));
+        assert_eq!(pace.left(&plan(0), start), seconds(0), "no least time");
+        assert_eq!(pace.left(&plan(10), start + seconds(11)), seconds(0));
+        pace.begin(start + seconds(11));
+        assert_eq!(pace.left(&plan(10), start + seconds(11)), seconds(10));
+    }
+}
