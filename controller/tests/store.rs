@@ -138,7 +138,7 @@ fn backends(seed: u16, large: bool) -> impl Iterator<Item = Backend> {
         let [high, low] = number.to_be_bytes();
         Ipv4Addr::new(10, 1, high, low)
     });
-    let own = (0..seed % 4).map(move |number| Ipv4Addr::new(10, 2, high, low ^ number as u8));
+    let own = (0..low % 4).map(move |number| Ipv4Addr::new(10, 2, high, low ^ number));
     fixed.chain(own).map(|address| Backend {
         address: address.into(),
         port: 8080,
@@ -164,7 +164,7 @@ fn planned(id: &ServiceId, shape: &Shape) -> PlannedService {
     }
     let local = |node: &usize| {
         let endpoint = LocalEndpoint {
-            address: Ipv4Addr::new(10, 3, 0, shape.seed as u8).into(),
+            address: Ipv4Addr::new(10, 3, 0, shape.seed.to_be_bytes()[1]).into(),
             protocol: Protocol::Tcp,
             port: 8080,
         };

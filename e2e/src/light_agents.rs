@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use portolan_agent::programmer::Applied;
-use portolan_agent::receive::{Access, Address, Link, Receiver};
+use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
 use portolan_agent::slot::{PlanSlot, Taken, Woken};
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
@@ -40,7 +40,9 @@ impl LightAgents {
     ///
     /// # Errors
     /// When threads cannot be started.
-    pub fn start_with(nodes: impl IntoIterator<Item = (String, Access)>) -> Result<Self> {
+    pub fn start_with<C: Into<Controllers>>(
+        nodes: impl IntoIterator<Item = (String, C)>,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("agents")
@@ -48,7 +50,7 @@ impl LightAgents {
             .build()
             .context("start the agents' threads")?;
         let (mut slots, mut links) = (BTreeMap::new(), BTreeMap::new());
-        for (node, controller) in nodes {
+        for (node, controllers) in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
             let link = watch::Sender::default();
@@ -56,7 +58,7 @@ impl LightAgents {
             let (drains, draining) = watch::channel(BTreeSet::new());
             let receiver = Receiver {
                 node: node.as_str().into(),
-                controller,
+                controllers: controllers.into(),
                 slot: slot.clone(),
                 applied,
                 draining,

@@ -21,6 +21,7 @@ use super::draining::Draining;
 use crate::board::Board;
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::trust::Admission;
+use crate::watch::{Kind, Mark};
 
 /// The version of the wire since which agents read patches of lists.
 const PATCHES_SINCE: u32 = 2;
@@ -153,53 +154,24 @@ async fn follow(
         );
         return Err(End::Refused(Status::failed_precondition(versions)));
     }
-    let version = hello.wire_version.min(WIRE_VERSION);
     let store = &plans.store;
     let mut changes = store.changes();
-    let mut held = said(hello)?;
-    let mut number = 0;
-    let mut said_unknown = false;
-    let mut draining = Draining::default();
-    let mut told = BTreeMap::new();
+    let mut serving = Serving {
+        plans,
+        hello,
+        queue,
+        version: hello.wire_version.min(WIRE_VERSION),
+        held: said(hello)?,
+        batches: 0,
+        told: BTreeMap::new(),
+        draining: Draining::default(),
+        said_unknown: false,
+    };
     loop {
         // Changes after this line wake the loop again.
         changes.mark_unchanged();
-        if number == 0 {
-            behind::catch_up(store, hello).await?;
-        }
-        match store.begin(&hello.node, held.clone(), version >= PATCHES_SINCE) {
-            Some(mut walk) => {
-                let sent = Sent::now(number + 1, matches!(walk.begin(), Begin::Nothing));
-                let watermark = || behind::news(&mut told, &store.marks().borrow());
-                match send(queue, store, &mut walk, watermark, number, version).await? {
-                    Sending::Nothing => held = Held::Sent(walk.end()),
-                    Sending::Done => {
-                        number += 1;
-                        let done =
-                            ack::wait(answers, hello, &sent, &plans.board, &mut draining).await?;
-                        if !done {
-                            // A refused batch is followed by the whole plan at once.
-                            held = Held::Nothing;
-                            continue;
-                        }
-                        held = Held::Sent(walk.end());
-                    }
-                    Sending::Outdated => {
-                        held = Held::Nothing;
-                        continue;
-                    }
-                }
-            }
-            None if said_unknown => {}
-            None => {
-                said_unknown = true;
-                warn!(
-                    node = hello.node,
-                    "no such node; waiting for a Node object of this name"
-                );
-            }
-        }
-        if let Some(gone) = draining.news(store) {
+        while serving.serve(answers).await? == Served::Again {}
+        if let Some(gone) = serving.draining.news(store) {
             put(queue, Message::Gone(gone)).await?;
         }
         tokio::select! {
@@ -207,7 +179,7 @@ async fn follow(
             // No answer is expected now: one would be one too many, an end is an end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
-                    ack::status(&status, hello, &plans.board, &mut draining)?;
+                    ack::status(&status, hello, &plans.board, &mut serving.draining)?;
                 }
                 Some(_) => {
                     let wrong = "an answer came without a batch to answer";
@@ -216,6 +188,70 @@ async fn follow(
                 None => return Ok(()),
             },
         }
+    }
+}
+
+/// How one agent is served.
+struct Serving<'a> {
+    plans: &'a Plans,
+    hello: &'a wire::Hello,
+    queue: &'a Queue,
+    /// The version of the wire that is spoken.
+    version: u32,
+    held: Held,
+    /// How many were sent.
+    batches: u64,
+    /// What it was told of how far objects were read.
+    told: BTreeMap<Kind, Mark>,
+    draining: Draining,
+    said_unknown: bool,
+}
+
+/// What became of bringing an agent up to date.
+#[derive(Debug, PartialEq, Eq)]
+enum Served {
+    /// It holds what it should, or nobody knows what that is.
+    Done,
+    /// It needs the whole plan, at once.
+    Again,
+}
+
+impl Serving<'_> {
+    /// Sends a batch if one is due, and takes the answer.
+    async fn serve(&mut self, answers: &mut Streaming<wire::AgentMessage>) -> Result<Served, End> {
+        let store = &self.plans.store;
+        let node = &self.hello.node;
+        if self.batches == 0 {
+            behind::catch_up(store, self.hello).await?;
+        }
+        let patches = self.version >= PATCHES_SINCE;
+        let Some(mut walk) = store.begin(node, self.held.clone(), patches) else {
+            if !std::mem::replace(&mut self.said_unknown, true) {
+                warn!(node, "no such node; waiting for a Node object of this name");
+            }
+            return Ok(Served::Done);
+        };
+        let sent = Sent::now(self.batches + 1, matches!(walk.begin(), Begin::Nothing));
+        let watermark = || behind::news(&mut self.told, &store.marks().borrow());
+        let (before, version) = (self.batches, self.version);
+        match send(self.queue, store, &mut walk, watermark, before, version).await? {
+            Sending::Nothing => {}
+            Sending::Done => {
+                self.batches += 1;
+                let (board, draining) = (&self.plans.board, &mut self.draining);
+                if !ack::wait(answers, self.hello, &sent, board, draining).await? {
+                    // A refused batch is followed by the whole plan at once.
+                    self.held = Held::Nothing;
+                    return Ok(Served::Again);
+                }
+            }
+            Sending::Outdated => {
+                self.held = Held::Nothing;
+                return Ok(Served::Again);
+            }
+        }
+        self.held = Held::Sent(walk.end());
+        Ok(Served::Done)
     }
 }
 

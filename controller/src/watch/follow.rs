@@ -16,11 +16,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::mark::{Identity, Ledger};
+use super::all::All;
+use super::mark::Ledger;
 use super::object::{Read, Text, identity, read};
 use super::problem::Problem;
 use super::{Kind, Seen};
-use crate::object::{Found, ObjectId};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -299,26 +299,34 @@ impl Follower {
                 }
                 WatchEvent::Error(_) => continue,
             };
-            let Some(object) = identity(self.kind, &text) else {
-                warn!(
-                    kind = self.kind.name(),
-                    "an object without a name came; it is passed over"
-                );
-                continue;
-            };
-            version.clone_from(&object.version);
-            let seen = if gone {
-                self.ledger.gone(&object);
-                Some(Seen::Gone(object.id))
-            } else {
-                self.ledger.present(&object);
-                read(self.kind, &text).map(Seen::from)
-            };
-            if let Some(seen) = seen {
-                self.tell(seen).await?;
-                self.tell_mark().await?;
+            if let Some(passed) = self.changed(&text, gone).await? {
+                version = passed;
             }
         }
+    }
+
+    /// Hands on one object that changed, and gives back its version.
+    async fn changed(&mut self, text: &Text, gone: bool) -> Result<Option<String>, End> {
+        let Some(object) = identity(self.kind, text) else {
+            warn!(
+                kind = self.kind.name(),
+                "an object without a name came; it is passed over"
+            );
+            return Ok(None);
+        };
+        let version = object.version.clone();
+        let seen = if gone {
+            self.ledger.gone(&object);
+            Some(Seen::Gone(object.id))
+        } else {
+            self.ledger.present(&object);
+            read(self.kind, text).map(Seen::from)
+        };
+        if let Some(seen) = seen {
+            self.tell(seen).await?;
+            self.tell_mark().await?;
+        }
+        Ok(Some(version))
     }
 
     /// Everything, as of this version.
@@ -383,45 +391,6 @@ fn refuses_streams(problem: &Problem) -> bool {
 /// puts it right.
 fn failed(status: Box<kube::core::Status>) -> End {
     End::Relist(Problem::Api(kube::Error::Api(status)))
-}
-
-/// Objects of a list.
-#[derive(Default)]
-struct All {
-    objects: Vec<Found>,
-    unreadable: Vec<(ObjectId, String)>,
-    identities: Vec<Identity>,
-}
-
-impl All {
-    fn take(&mut self, kind: Kind, text: &Text) {
-        self.identities.extend(identity(kind, text));
-        match read(kind, text) {
-            Some(Ok(found)) => self.objects.push(found),
-            Some(Err((id, problem))) => self.unreadable.push((id, problem)),
-            None => warn!(
-                kind = kind.name(),
-                "an object without a name came; it is passed over"
-            ),
-        }
-    }
-
-    fn remove(&mut self, kind: Kind, text: &Text) {
-        if let Some(Identity { id: gone, .. }) = identity(kind, text) {
-            self.objects.retain(|found| found.id() != gone);
-            self.unreadable.retain(|(id, _)| *id != gone);
-            self.identities.retain(|object| object.id != gone);
-        }
-    }
-
-    fn seen(self, kind: Kind) -> (Seen, Vec<Identity>) {
-        let seen = Seen::All {
-            kind,
-            objects: self.objects,
-            unreadable: self.unreadable,
-        };
-        (seen, self.identities)
-    }
 }
 
 impl From<Read> for Seen {

@@ -4,6 +4,7 @@
 //! nobody reads take no memory. A broken object is named and passed over; it stops no watch. A
 //! server that goes away is waited for, and what was listed anew replaces what was known (S-191).
 
+mod all;
 mod follow;
 mod kind;
 mod mark;

@@ -22,9 +22,10 @@ fn told(newest: u64, sum: u64) -> wire::Watermark {
 
 impl Controller {
     /// What streams ask to be listed.
-    fn asked(&self) -> mpsc::UnboundedReceiver<Kind> {
-        let (ask, asked) = mpsc::unbounded_channel();
-        self.store.relist_by(move |kind| ask.send(kind).unwrap());
+    fn asked(&self) -> mpsc::Receiver<Kind> {
+        let (ask, asked) = mpsc::channel(8);
+        self.store
+            .relist_by(move |kind| ask.try_send(kind).unwrap());
         asked
     }
 }

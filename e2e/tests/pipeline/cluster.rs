@@ -209,7 +209,7 @@ impl Agent {
         };
         let receiver = Receiver {
             node: name.into(),
-            controller: Access::insecure(Address::Unix(cluster.socket())),
+            controllers: Access::insecure(Address::Unix(cluster.socket())).into(),
             slot: slot.clone(),
             applied: applied.clone(),
             draining,

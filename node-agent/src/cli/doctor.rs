@@ -8,7 +8,7 @@ use clap::Args;
 use super::trust::TrustArguments;
 use super::{Form, StateArguments};
 use crate::doctor::{Diagnosis, Level, Style, Where, gather, render};
-use crate::receive::Address;
+use crate::receive::{Access, Address};
 
 /// Tell what is wrong on this node: kernel, rules of others, what is programmed, disk and clock, each
 /// thing with its remedy in one line. Reads only, and needs no running agent or controller.
@@ -41,8 +41,8 @@ pub(super) struct Doctor {
 impl Doctor {
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let name = self.node.map(|name| name.trim().to_lowercase());
-        let access = |address| self.trust.access_if_any(address);
-        let controller = self.controller.map(access).transpose()?;
+        let trust = self.trust.if_any()?;
+        let controller = self.controller.map(|address| Access { address, trust });
         let facts = gather(&Where {
             state_dir: self.state.state_dir,
             node: name.filter(|name| !name.is_empty()),

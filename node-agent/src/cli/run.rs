@@ -1,6 +1,7 @@
 //! `portolan-agent run`.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -18,7 +19,7 @@ use crate::kernel::{IptablesChoice, LinuxKernel};
 use crate::metrics::{Metrics, Sources};
 use crate::pages::Pages;
 use crate::programmer::{Applied, Programmer};
-use crate::receive::{Address, LinkSender, Receiver};
+use crate::receive::{Address, Addresses, Controllers, LinkSender, Receiver};
 use crate::record::Record;
 use crate::saved::{Keeper, SavedPlan};
 use crate::slot::PlanSlot;
@@ -30,9 +31,23 @@ pub(super) struct Run {
     /// This node's name, as the Node object has it; lower-cased and trimmed.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: String,
-    /// The controller: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
-    #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
-    controller: Address,
+    /// The controller: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`; of several all, with commas between.
+    #[arg(
+        long,
+        env = "PORTOLAN_CONTROLLER",
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        required_unless_present = "controllers_file"
+    )]
+    controller: Vec<Address>,
+    /// A file with one controller in each line, read before each connection.
+    #[arg(
+        long,
+        env = "PORTOLAN_CONTROLLERS_FILE",
+        value_name = "FILE",
+        conflicts_with = "controller"
+    )]
+    controllers_file: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustArguments,
     /// The variant of iptables that holds the rules; auto takes the one in use on the node.
@@ -62,7 +77,8 @@ impl Run {
 
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let node = self.node_name()?;
-        let controller = self.trust.access(self.controller)?;
+        let addresses = addresses(self.controller, self.controllers_file);
+        let controllers = Controllers::new(addresses, self.trust.required()?);
         let record = Record::open(&self.state.state_dir)?;
         let kernel = LinuxKernel::open(self.iptables)?;
         outlive_others();
@@ -92,12 +108,12 @@ impl Run {
             .name("programmer".into())
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
-        info!(%node, %controller, version = env!("CARGO_PKG_VERSION"), "started");
+        info!(%node, %controllers, version = env!("CARGO_PKG_VERSION"), "started");
         let link = LinkSender::default();
         let way = link.subscribe();
         let receiver = Receiver {
             node,
-            controller,
+            controllers,
             slot: slot.clone(),
             applied: applied_receiver.clone(),
             draining,
@@ -117,6 +133,13 @@ impl Run {
         signalled?;
         info!("ended; what is programmed stays in force");
         Ok(())
+    }
+}
+
+fn addresses(listed: Vec<Address>, file: Option<PathBuf>) -> Addresses {
+    match file {
+        Some(path) => Addresses::File(path),
+        None => Addresses::Listed(listed),
     }
 }
 

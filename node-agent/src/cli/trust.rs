@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use crate::receive::{Access, Address, Tls, Trust};
+use crate::receive::{Tls, Trust};
 
 #[derive(Debug, Args)]
 pub(super) struct TrustArguments {
@@ -31,9 +31,9 @@ pub(super) struct TrustArguments {
 
 impl TrustArguments {
     /// For an agent, which believes nobody by accident.
-    pub(super) fn access(self, address: Address) -> anyhow::Result<Access> {
+    pub(super) fn required(self) -> anyhow::Result<Trust> {
         if self.insecure {
-            return Ok(Access::insecure(address));
+            return Ok(Trust::Insecure);
         }
         if self.controller_ca.is_none() {
             bail!(
@@ -47,13 +47,13 @@ impl TrustArguments {
                  the agent of the node; mount a projected token of the agent's service account"
             );
         }
-        self.access_if_any(address)
+        self.if_any()
     }
 
     /// For somebody who looks: over TLS where there are certificates.
-    pub(super) fn access_if_any(self, address: Address) -> anyhow::Result<Access> {
+    pub(super) fn if_any(self) -> anyhow::Result<Trust> {
         let Some(ca) = self.controller_ca else {
-            return Ok(Access::insecure(address));
+            return Ok(Trust::Insecure);
         };
         let name = self.controller_name;
         let parsed = name.clone().try_into();
@@ -61,7 +61,6 @@ impl TrustArguments {
             format!("--controller-name {name:?}: give a name like portolan-controller")
         })?;
         let token = self.token_file;
-        let trust = Trust::Tls(Tls { ca, name, token });
-        Ok(Access { address, trust })
+        Ok(Trust::Tls(Tls { ca, name, token }))
     }
 }

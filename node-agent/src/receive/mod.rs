@@ -5,6 +5,7 @@
 
 mod access;
 mod address;
+mod controllers;
 mod heard;
 mod link;
 mod session;
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 use self::heard::Heard;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
+pub use controllers::{Addresses, Controllers, ControllersError};
 pub use link::{Link, LinkSender};
 pub use session::{Held, Session, SessionError, Step};
 pub use tls::TlsError;
@@ -49,8 +51,8 @@ const ANSWERS: usize = 4;
 pub struct Receiver {
     /// The node's name.
     pub node: Arc<str>,
-    /// Where the controller is, and how it is talked to.
-    pub controller: Access,
+    /// Where controllers are, and how they are talked to.
+    pub controllers: Controllers,
     /// Where the plan goes.
     pub slot: Arc<PlanSlot>,
     /// What was done about it.
@@ -66,11 +68,16 @@ pub struct Receiver {
 impl Receiver {
     /// Runs for as long as plans are programmed: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
-        let mut attempt = 0u32;
+        let (mut attempt, mut stream) = (0u32, 0);
         let mut heard = Heard::default();
         loop {
             let before = self.applied.borrow().generation;
-            let end = self.follow(&mut heard).await;
+            let end = match self.controllers.choose(&self.node, stream) {
+                Ok(controller) => self.follow(&controller, &mut heard).await,
+                Err(error) => Err(StreamError::Nobody(error)),
+            };
+            // One that ended may be about to end for good, and the others serve the same.
+            stream = stream.wrapping_add(1);
             if let Err(StreamError::Refused(status)) = &end {
                 heard.refused(status);
             }
@@ -88,15 +95,15 @@ impl Receiver {
             let reason = end.map_or_else(|error| error.to_string(), |()| "the stream ended".into());
             link::down(&self.link, &reason);
             warn!(
-                controller = %self.controller, reason, retry_milliseconds = milliseconds,
+                controllers = %self.controllers, reason, retry_milliseconds = milliseconds,
                 "no controller; what is programmed stays as it is"
             );
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn follow(&mut self, heard: &mut Heard) -> Result<(), StreamError> {
-        let channel = self.controller.connect().await?;
+    async fn follow(&mut self, controller: &Access, heard: &mut Heard) -> Result<(), StreamError> {
+        let channel = controller.connect().await?;
         let mut client =
             PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(ANSWERS);
@@ -104,10 +111,10 @@ impl Receiver {
         let held = self.slot.held(&heard.watermark);
         send(&answers, session.hello(heard.wire_version, held.as_ref())).await?;
         let mut incoming = client
-            .watch(self.controller.request(ReceiverStream::new(outgoing))?)
+            .watch(controller.request(ReceiverStream::new(outgoing))?)
             .await?
             .into_inner();
-        info!(controller = %self.controller, "connected");
+        info!(%controller, "connected");
         link::up(&self.link);
         // This controller has heard nothing yet.
         self.draining.mark_changed();
@@ -241,6 +248,8 @@ fn causes(error: &dyn std::error::Error) -> String {
 
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
+    #[error(transparent)]
+    Nobody(ControllersError),
     #[error(transparent)]
     Access(#[from] AccessError),
     #[error("{}", .0.message())]

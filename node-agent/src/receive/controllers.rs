@@ -1,0 +1,195 @@
+//! Which of several controllers an agent turns to. Each starts at another one, so that they spread, and
+//! goes on to the next after every stream that ended.
+//!
+//! Touches: the file with their addresses, for reading.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::{Access, Address, AddressError, Trust};
+
+/// More controllers than anybody runs; what comes after them in a file is not read.
+const MOST: usize = 64;
+
+/// Where controllers are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Addresses {
+    /// At these; at least one.
+    Listed(Vec<Address>),
+    /// One in each line of a file that is read before each connection; `#` begins a remark.
+    File(PathBuf),
+}
+
+/// The controllers, and how they are talked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controllers {
+    addresses: Addresses,
+    trust: Trust,
+}
+
+/// No controller can be turned to.
+#[derive(Debug, Error)]
+pub enum ControllersError {
+    /// The file cannot be read.
+    #[error("--controllers-file {}: {error}; is the ConfigMap mounted there?", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It names nobody.
+    #[error("--controllers-file {}: it names no controller; write one IP:PORT in each line", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line of it is no address.
+    #[error("--controllers-file {}: line {line}: {error}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        error: AddressError,
+    },
+}
+
+impl From<Access> for Controllers {
+    fn from(Access { address, trust }: Access) -> Self {
+        Self::new(Addresses::Listed(vec![address]), trust)
+    }
+}
+
+impl fmt::Display for Controllers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.addresses {
+            Addresses::Listed(addresses) => {
+                let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join(", "))
+            }
+            Addresses::File(path) => write!(f, "those in {}", path.display()),
+        }
+    }
+}
+
+impl Controllers {
+    /// At these addresses.
+    #[must_use]
+    pub fn new(addresses: Addresses, trust: Trust) -> Self {
+        Self { addresses, trust }
+    }
+
+    /// The controller to turn to for the stream of this number, from 0.
+    ///
+    /// # Errors
+    /// [`ControllersError`] when nobody is named.
+    pub fn choose(&self, node: &str, stream: usize) -> Result<Access, ControllersError> {
+        let read;
+        let addresses = match &self.addresses {
+            Addresses::Listed(addresses) => addresses,
+            Addresses::File(path) => {
+                read = read_file(path)?;
+                &read
+            }
+        };
+        let start = node.bytes().fold(0usize, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(byte.into())
+        });
+        let place = start.wrapping_add(stream).checked_rem(addresses.len());
+        let address = place.and_then(|place| addresses.get(place)).cloned();
+        match (address, &self.addresses) {
+            (Some(address), _) => Ok(Access {
+                address,
+                trust: self.trust.clone(),
+            }),
+            (None, Addresses::File(path)) => Err(ControllersError::Empty { path: path.clone() }),
+            (None, Addresses::Listed(_)) => Err(ControllersError::Empty {
+                path: PathBuf::new(),
+            }),
+        }
+    }
+}
+
+fn read_file(path: &PathBuf) -> Result<Vec<Address>, ControllersError> {
+    let text = std::fs::read_to_string(path).map_err(|error| ControllersError::File {
+        path: path.clone(),
+        error,
+    })?;
+    let mut addresses = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() || addresses.len() == MOST {
+            continue;
+        }
+        let address = line.parse().map_err(|error| ControllersError::Line {
+            path: path.clone(),
+            line: number + 1,
+            error,
+        })?;
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn listed(count: u16) -> Controllers {
+        let address = |port| Address::Tcp(([192, 168, 50, 1], port).into());
+        let addresses = (1..=count).map(address).collect();
+        Controllers::new(Addresses::Listed(addresses), Trust::Insecure)
+    }
+
+    fn chosen(controllers: &Controllers, node: &str, stream: usize) -> String {
+        controllers.choose(node, stream).unwrap().to_string()
+    }
+
+    #[test]
+    fn agents_spread_and_each_tries_all_in_turn() {
+        let three = listed(3);
+        let first = |node: usize| chosen(&three, &format!("node-{node}"), 0);
+        let firsts: BTreeSet<_> = (0..9).map(first).collect();
+        assert_eq!(firsts.len(), 3);
+        let tried: BTreeSet<_> = (0..3)
+            .map(|stream| chosen(&three, "node-a", stream))
+            .collect();
+        assert_eq!(tried.len(), 3);
+        assert_eq!(chosen(&three, "node-a", 3), chosen(&three, "node-a", 0));
+    }
+
+    #[test]
+    fn a_file_is_read_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("controllers");
+        let controllers = Controllers::new(Addresses::File(path.clone()), Trust::Insecure);
+        let problem = || controllers.choose("node-a", 0).unwrap_err().to_string();
+        assert!(
+            problem().contains("is the ConfigMap mounted there?"),
+            "{}",
+            problem()
+        );
+        std::fs::write(&path, "# nobody yet\n\n").unwrap();
+        assert!(
+            problem().contains("it names no controller"),
+            "{}",
+            problem()
+        );
+        std::fs::write(&path, "10.0.0.1:6600\nportolan:6600\n").unwrap();
+        assert!(
+            problem().contains("line 2: \"portolan:6600\" is no"),
+            "{}",
+            problem()
+        );
+        std::fs::write(&path, "10.0.0.1:6600 # this one\n").unwrap();
+        assert_eq!(chosen(&controllers, "node-a", 7), "10.0.0.1:6600");
+        std::fs::write(&path, "[fd00::1]:6600\n").unwrap();
+        assert_eq!(chosen(&controllers, "node-a", 7), "[fd00::1]:6600");
+    }
+}
