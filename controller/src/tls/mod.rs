@@ -1,7 +1,7 @@
 //! The certificate that agents are shown: where it comes from, and how it is replaced while streams go on.
 //!
-//! A [`Presented`] holds what is shown; every new connection asks it. [`files`] follows two files, and
-//! [`secret`] an object in the cluster in which the controller keeps an authority of its own.
+//! A [`Presented`] holds what is shown; every new connection asks it. `files` follows two files, and
+//! `secret` an object in the cluster in which the controller keeps an authority of its own.
 
 mod authority;
 mod files;

@@ -88,6 +88,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::RULES,
     cluster::BAD_INPUT,
     cluster::TRUST,
+    cluster::REPLICAS,
     cluster::CHURN,
     cluster::MEMORY,
 ];

@@ -1,0 +1,243 @@
+//! Several controllers on a real API server: all serve, one writes, and agents go on with another one when
+//! theirs is gone.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
+
+use super::rig::{Rig, Size};
+use crate::control_plane::{Options, Reach};
+use crate::installation;
+use crate::light_agents::LightAgents;
+use crate::program::{Program, Running};
+use crate::scenario::{Checks, Scenario, Stage};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "replicas",
+    shows: "three controllers: all serve, one leads; its end, by a signal or without, moves agents and the lead",
+    run,
+};
+
+const NODES: u8 = 12;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Until the lead is given back, on hardware: the others look every 2 s.
+const GIVEN_BACK: Duration = Duration::from_secs(8);
+/// Until it is taken from somebody who is gone: after 15 s without a word.
+const TAKEN: Duration = Duration::from_secs(30);
+/// Until agents have another controller and its plan.
+const MOVED: Duration = Duration::from_secs(30);
+/// Until plans are in the store.
+const WRITTEN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+";
+
+fn pod(number: u8) -> String {
+    format!(
+        "\n---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web-{number}, labels: {{app: web}}}}\nspec: {{nodeName: node-{number}, containers: [{{name: web, image: none, ports: [{{containerPort: 8080}}]}}]}}\n"
+    )
+}
+
+/// One of the controllers.
+struct Replica {
+    name: &'static str,
+    running: Option<Running>,
+    socket: PathBuf,
+    log: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Replica {
+    fn new(rig: &Rig<'_>, name: &'static str) -> Result<Self> {
+        let user = installation::CONTROLLER;
+        Ok(Self {
+            name,
+            running: None,
+            socket: rig.file(&format!("{name}.sock")),
+            log: rig.file(&format!("{name}.log")),
+            kubeconfig: rig.plane.user(user, None, Reach::Here)?,
+        })
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let listen = format!("unix:{}", self.socket.display());
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let words = [
+            "run",
+            "--kubeconfig",
+            &kubeconfig,
+            "--listen",
+            &listen,
+            "--insecure",
+            "--admin",
+            "127.0.0.1:0",
+            "--lease",
+            "portolan/controller",
+            "--name",
+            self.name,
+        ];
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        self.running = Some(Program::Controller.start(&words, &log)?);
+        Ok(())
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// All of them.
+struct Replicas<'r, 'a> {
+    rig: &'r Rig<'a>,
+    stage: &'a Stage,
+    all: Vec<Replica>,
+}
+
+impl Replicas<'_, '_> {
+    /// Who holds the lease.
+    fn holder(&self) -> Result<String> {
+        let path = "jsonpath={.spec.holderIdentity}";
+        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
+        self.rig.plane.kubectl(&words)
+    }
+
+    /// Waits until one leads that is not this one, and tells which.
+    fn wait_leader(&self, but: Option<&str>, limit: Duration) -> Result<&'static str> {
+        let other = || {
+            let holder = self.holder().unwrap_or_default();
+            let names = NAMES.into_iter().filter(|name| Some(*name) != but);
+            Ok(names.into_iter().find(|name| *name == holder))
+        };
+        self.stage
+            .waits
+            .until("another controller to lead", limit, LOOK, other, || {
+                self.said()
+            })
+    }
+
+    /// The last words of all.
+    fn said(&self) -> String {
+        let mut text = String::new();
+        for replica in &self.all {
+            let said = replica.said();
+            let lines: Vec<_> = said.lines().collect();
+            for line in &lines[lines.len().saturating_sub(5)..] {
+                text += &format!("\n  {}: {line}", replica.name);
+            }
+        }
+        text
+    }
+
+    fn named(&mut self, name: &str) -> Result<&mut Replica> {
+        let mut all = self.all.iter_mut();
+        all.find(|replica| replica.name == name)
+            .context("no such controller")
+    }
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let size = Size {
+        nodes: NODES,
+        pods_a_node: 2,
+    };
+    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    rig.plane.apply(&(SERVICE.to_owned() + &pod(1) + &pod(2)))?;
+    let all = NAMES.map(|name| Replica::new(&rig, name));
+    let mut all = all.into_iter().collect::<Result<Vec<_>>>()?;
+    for replica in &mut all {
+        replica.start()?;
+    }
+    let sockets = all
+        .iter()
+        .map(|replica| Address::Unix(replica.socket.clone()));
+    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
+    let nodes = (1..=NODES).map(|number| (format!("node-{number}"), ways.clone()));
+    rig.set_agents(LightAgents::start_with(nodes)?);
+    let mut replicas = Replicas {
+        rig: &rig,
+        stage,
+        all,
+    };
+    checks.check("every agent has its plan", rig.wait_first_plans());
+    checks.check("from all controllers", serve_some(&replicas));
+    let leader = replicas.wait_leader(None, TAKEN)?;
+    checks.check("one of them writes ProxyPlans", written(&replicas));
+    stage
+        .console
+        .line(&format!("controller {leader} leads and is asked to end"));
+    let running = replicas.named(leader)?.running.as_mut();
+    running.context("it does not run")?.ask_to_end()?;
+    let second = replicas.wait_leader(Some(leader), GIVEN_BACK)?;
+    checks.check("another one leads at once", Ok(()));
+    rig.plane.apply(&pod(3))?;
+    checks.check("agents follow what remains", rig.wait_equal(MOVED));
+    replicas.named(leader)?.running = None;
+    replicas.named(leader)?.start()?;
+    stage
+        .console
+        .line(&format!("controller {second} leads and is killed"));
+    let running = replicas.named(second)?.running.take();
+    running.context("it does not run")?.kill()?;
+    rig.plane.apply(&pod(4))?;
+    checks.check("agents follow what remains again", rig.wait_equal(MOVED));
+    let third = replicas.wait_leader(Some(second), TAKEN)?;
+    stage.console.line(&format!("controller {third} leads"));
+    rig.plane.apply(&pod(5))?;
+    checks.check("agents follow the third one as well", rig.wait_equal(MOVED));
+    checks.check("nobody does what it may not", rights(&replicas));
+    Ok(())
+}
+
+/// Agents began at different ones.
+fn serve_some(replicas: &Replicas<'_, '_>) -> Result<()> {
+    for replica in &replicas.all {
+        let said = replica.said();
+        ensure!(
+            said.contains("agent connected"),
+            "{} serves nobody",
+            replica.name
+        );
+    }
+    Ok(())
+}
+
+fn written(replicas: &Replicas<'_, '_>) -> Result<()> {
+    let count = || -> Result<usize> {
+        let plans = replicas.rig.plane.kubectl(&["get", "pp", "-o", "name"])?;
+        Ok(plans.lines().count())
+    };
+    let all = || Ok((count()? == usize::from(NODES)).then_some(()));
+    replicas
+        .stage
+        .waits
+        .until("a ProxyPlan for each node", WRITTEN, LOOK, all, || {
+            replicas.said()
+        })?;
+    let leading = |replica: &&Replica| replica.said().contains("this controller leads");
+    let leaders = replicas.all.iter().filter(leading).count();
+    ensure!(leaders == 1, "{leaders} lead");
+    Ok(())
+}
+
+fn rights(replicas: &Replicas<'_, '_>) -> Result<()> {
+    let forbidden = replicas.rig.audit()?.forbidden();
+    ensure!(forbidden.is_empty(), "they were forbidden to {forbidden:?}");
+    for replica in &replicas.all {
+        ensure!(
+            !replica.said().contains("panicked"),
+            "{} panicked",
+            replica.name
+        );
+    }
+    Ok(())
+}
