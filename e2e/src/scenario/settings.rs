@@ -220,12 +220,13 @@ impl Scene<'_> {
                 // One for each of two endpoints, by `rr`, whoever comes first.
                 let lines = vec![open()?, open()?];
                 let text = self.stage.files.text(EXTERNAL[1])?;
-                let endpoint = "- {addresses: [\"10.244.2.11\"]";
+                // Another one has its place everywhere: an address that any endpoint has stays.
+                let endpoint = "\"10.244.2.11\"";
                 ensure!(
                     text.contains(endpoint),
                     "the manifest of endpoints is another"
                 );
-                let gone = text.replacen(endpoint, "# - {addresses: [\"10.244.2.11\"]", 1);
+                let gone = text.replace(endpoint, "\"10.244.2.13\"");
                 self.put_endpoints(&gone)?;
                 Ok(lines)
             }

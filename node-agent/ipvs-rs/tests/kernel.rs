@@ -13,14 +13,14 @@
 
 mod kernel_errors;
 mod kernel_runner;
+mod kernel_timeouts;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::process::{Command, ExitCode};
 
 use ipvs_rs::{
-    Destination, Family, Flags, Forwarding, Protocol, Request, Service, ServiceKey, Socket,
-    Timeouts, Tunnel,
+    Destination, Family, Flags, Forwarding, Protocol, Request, Service, ServiceKey, Socket, Tunnel,
 };
 use kernel_runner::{Test, output_of, run, say};
 
@@ -296,38 +296,6 @@ fn settings_are_changed_and_removed() {
     execute(&mut socket, &[Request::DelService(key)]);
     assert_eq!(witness(), BTreeSet::new());
     assert!(socket.service(&key).unwrap_err().is_not_found());
-}
-
-/// As `ipvsadm` shows them.
-fn shown_timeouts() -> String {
-    output_of("ipvsadm", &["--list", "--timeout"])
-        .trim()
-        .to_owned()
-}
-
-fn timeouts_are_read_and_set() {
-    output_of("ipvsadm", &["--set", "900", "120", "300"]);
-    let mut socket = Socket::open().unwrap();
-    let held = Timeouts {
-        tcp: 900,
-        tcp_fin: 120,
-        udp: 300,
-    };
-    assert_eq!(socket.timeouts().unwrap(), held);
-    let only_udp = Timeouts {
-        udp: 60,
-        ..Timeouts::default()
-    };
-    execute(&mut socket, &[Request::SetTimeouts(only_udp)]);
-    assert_eq!(shown_timeouts(), "Timeout (tcp tcpfin udp): 900 120 60");
-    let endless = Timeouts {
-        tcp: u32::MAX,
-        ..held
-    };
-    let refused = socket.execute(&[Request::SetTimeouts(endless)], 1);
-    let refused = refused[0].as_ref().unwrap_err();
-    assert_eq!(refused.errno(), Some(22), "{refused}");
-    assert_eq!(shown_timeouts(), "Timeout (tcp tcpfin udp): 900 120 60");
 }
 
 fn a_thousand_services_with_ten_servers() {
