@@ -41,10 +41,9 @@ fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
+    // At once: whoever answers a part of it may close before the rest is written.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut text = String::new();
     stream.take(LONGEST).read_to_string(&mut text)?;
     let other = || io::Error::other("no agent of this version answers there");
@@ -66,10 +65,13 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 128];
-            let length = stream.read(&mut request).unwrap();
+            let mut request = String::new();
+            let mut byte = [0];
+            while !request.ends_with("\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+                request.push(byte[0].into());
+            }
             stream.write_all(answer.as_bytes()).unwrap();
-            String::from_utf8_lossy(&request[..length]).into_owned()
+            request
         });
         let answer = get(address, "/drains");
         assert!(
