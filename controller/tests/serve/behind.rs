@@ -39,6 +39,7 @@ fn hello(watermark: wire::Watermark) -> wire::Hello {
     }
 }
 
+/// I-12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_knows_more_is_sent_nothing_before_all_was_listed_anew() {
     let mut controller = Controller::start(1).await;

@@ -21,6 +21,7 @@ use tonic::Code;
 
 const NAME: &str = "portolan-controller";
 
+/// I-13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_reads_the_plan_of_its_own_node_and_no_other() {
     let authority = Authority::new("one");
