@@ -202,12 +202,16 @@ impl Plans {
     }
 
     fn replace_node(&mut self, name: Arc<str>, entry: Option<Arc<NodeEntry>>) {
-        if let Some(old) = self.nodes.remove(&name) {
+        let old = match entry {
+            Some(entry) => {
+                // Before the old one goes: a zone of one node is not summed up anew for each change of it.
+                self.sums.add_node(&entry, self.services.values());
+                self.nodes.insert(name, Arc::new(EncodedNode::new(entry)))
+            }
+            None => self.nodes.remove(&name),
+        };
+        if let Some(old) = old {
             self.sums.remove_node(&old.value);
-        }
-        if let Some(entry) = entry {
-            self.sums.add_node(&entry, self.services.values());
-            self.nodes.insert(name, Arc::new(EncodedNode::new(entry)));
         }
     }
 

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::all::All;
 use super::mark::Ledger;
-use super::object::{Read, Text, identity, read};
+use super::object::{Text, identity, read};
 use super::problem::Problem;
 use super::{Kind, Seen};
 
@@ -117,7 +117,7 @@ impl Follower {
                     }
                 }
                 End::Asked => debug!(kind = self.kind.name(), "listing again, as asked"),
-                End::Unknown => sleep(UNKNOWN_PAUSE).await,
+                End::Unknown => drop(timeout(UNKNOWN_PAUSE, self.asked.notified()).await),
                 End::NoStreams => {
                     self.streams = false;
                     if !std::mem::replace(&mut self.said_pages, true) {
@@ -154,7 +154,7 @@ impl Follower {
         // Without a version the server answers with what is true now, not with what it remembers.
         let mut events = match self.open("", true).await {
             Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
-            Err(problem) if refuses_streams(&problem) => return Err(End::NoStreams),
+            Err(problem) if problem.refuses_streams() => return Err(End::NoStreams),
             events => events?,
         };
         let mut all = All::default();
@@ -178,6 +178,7 @@ impl Follower {
                     {
                         let version = mark.metadata.resource_version;
                         self.tell_all(all, &version).await?;
+                        self.recovered();
                         return Ok((events, version));
                     }
                 }
@@ -186,7 +187,7 @@ impl Follower {
                 Some(WatchEvent::Error(status)) => {
                     // Some refuse within the stream they have opened.
                     let problem = Problem::Api(kube::Error::Api(status));
-                    let refused = refuses_streams(&problem);
+                    let refused = problem.refuses_streams();
                     return Err(if refused {
                         End::NoStreams
                     } else {
@@ -228,6 +229,7 @@ impl Follower {
                     .filter(|text| !text.is_empty());
                 let version = version.ok_or(Problem::NoVersion)?;
                 self.tell_all(all, &version).await?;
+                self.recovered();
                 self.streams = true;
                 return Ok(version);
             }
@@ -334,7 +336,6 @@ impl Follower {
         let (seen, identities) = all.seen(self.kind);
         self.ledger.all(identities.into_iter(), version);
         self.tell(seen).await?;
-        self.recovered();
         self.tell_mark().await
     }
 
@@ -378,26 +379,8 @@ impl Follower {
     }
 }
 
-/// What a server says that does not stream existing objects: 422 when it is not allowed to, 500
-/// when its store is too old (etcd before 3.5). Reading pages instead is never wrong, so every
-/// refusal counts that would not meet a list as well.
-fn refuses_streams(problem: &Problem) -> bool {
-    problem
-        .status()
-        .is_some_and(|code| !matches!(code, 401 | 403 | 404 | 410 | 429 | 503))
-}
-
 /// An error within a stream. Whatever it is (a version that is too old, most often), a fresh list
 /// puts it right.
 fn failed(status: Box<kube::core::Status>) -> End {
     End::Relist(Problem::Api(kube::Error::Api(status)))
-}
-
-impl From<Read> for Seen {
-    fn from(read: Read) -> Self {
-        match read {
-            Ok(found) => Self::Present(Box::new(found)),
-            Err((id, problem)) => Self::Unreadable(id, problem),
-        }
-    }
 }

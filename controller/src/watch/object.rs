@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::Kind;
 use super::mark::Identity;
+use super::{Kind, Seen};
 use crate::from_kube::{self, FieldError};
 use crate::object::{Found, ObjectId};
 
@@ -80,6 +80,15 @@ fn typed<K: Resource + DeserializeOwned, T>(
     let object: K = serde_path_to_error::deserialize(&mut reader)
         .map_err(|error| format!("{error}; write a value of that type"))?;
     read(&object).map_err(|error| error.to_string())
+}
+
+impl From<Read> for Seen {
+    fn from(read: Read) -> Self {
+        match read {
+            Ok(found) => Self::Present(Box::new(found)),
+            Err((id, problem)) => Self::Unreadable(id, problem),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,14 @@ impl Problem {
             }
         }
     }
+
+    /// Whether a server says so that does not stream existing objects: 422 when it is not allowed to,
+    /// 500 when its store is too old (etcd before 3.5). Reading pages instead is never wrong, so every
+    /// refusal counts that would not meet a list as well.
+    pub(super) fn refuses_streams(&self) -> bool {
+        self.status()
+            .is_some_and(|code| !matches!(code, 401 | 403 | 404 | 410 | 429 | 503))
+    }
 }
 
 /// An error with everything below it that says something new.

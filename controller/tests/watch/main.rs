@@ -339,6 +339,23 @@ async fn headless_services_and_their_slices_are_not_asked_for() {
     assert!(slices.contains(headless), "{slices}");
 }
 
+/// However often it is asked, and at once when somebody wants to know.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty() {
+    let unknown = || Reply::Refusal(404, "the server could not find the requested resource");
+    let server = Server::default().answers("servicecidrs", [unknown(), unknown(), unknown()]);
+    let (watches, mut seen) = watch::start(&server.client());
+    let mut lists = Vec::new();
+    while lists.len() < 3 {
+        let next = tokio::time::timeout(LONG, seen.recv()).await;
+        if let Some(Seen::Read(Kind::ServiceCidr, mark)) = next.expect("it is asked for again") {
+            lists.push(mark.lists);
+            watches.relist().ask(Kind::ServiceCidr);
+        }
+    }
+    assert_eq!(lists, [1, 2, 3]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_without_service_cidrs_has_none() {
     let unknown = Reply::Refusal(404, "the server could not find the requested resource");

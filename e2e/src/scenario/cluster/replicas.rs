@@ -40,6 +40,14 @@ metadata: {name: web}
 spec:
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: near}
+spec:
+  selector: {app: web}
+  internalTrafficPolicy: Local
+  ports: [{name: http, port: 80, targetPort: 8080}]
 ";
 
 fn pod(number: u8) -> String {
@@ -181,6 +189,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     checks.check("another one leads at once", Ok(()));
     rig.plane.apply(&pod(3))?;
     checks.check("agents follow what remains", rig.wait_equal(MOVED));
+    checks.check("and it writes ProxyPlans", follows(&replicas, 3));
     replicas.named(leader)?.running = None;
     replicas.named(leader)?.start()?;
     stage
@@ -194,6 +203,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     stage.console.line(&format!("controller {third} leads"));
     rig.plane.apply(&pod(5))?;
     checks.check("agents follow the third one as well", rig.wait_equal(MOVED));
+    checks.check("which writes ProxyPlans as well", follows(&replicas, 5));
     checks.check("nobody does what it may not", rights(&replicas));
     Ok(())
 }
@@ -227,6 +237,20 @@ fn written(replicas: &Replicas<'_, '_>) -> Result<()> {
     let leaders = replicas.all.iter().filter(leading).count();
     ensure!(leaders == 1, "{leaders} lead");
     Ok(())
+}
+
+/// The plan of a node names the Service whose endpoint it has got.
+fn follows(replicas: &Replicas<'_, '_>, node: u8) -> Result<()> {
+    let node = format!("node-{node}");
+    let path = "jsonpath={.spec.services[*].name}";
+    let words = ["get", "pp", &node, "-o", path];
+    let named = || Ok((replicas.rig.plane.kubectl(&words)? == "near").then_some(()));
+    replicas
+        .stage
+        .waits
+        .until("the ProxyPlan to name it", WRITTEN, LOOK, named, || {
+            replicas.said()
+        })
 }
 
 fn rights(replicas: &Replicas<'_, '_>) -> Result<()> {

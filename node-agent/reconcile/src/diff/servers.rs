@@ -1,0 +1,153 @@
+//! Virtual and real servers.
+
+use std::collections::BTreeMap;
+
+use portolan_plan::Family;
+
+use super::{Batch, Phase};
+use crate::{
+    Desired, Observed, Op, Owned, RealServerKey, SetEntry, SetId, SetRole, VirtualServer,
+    VirtualServerKey,
+};
+use crate::{drain, reschedule};
+
+pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Owned) {
+    let mut changes = Vec::new();
+    let hidden = hidden(batch, observed, desired);
+    for (server, wanted) in &desired.virtual_servers {
+        let found = observed.virtual_servers.get(server);
+        let phase = if found.is_none() && hidden(server) {
+            Phase::Hidden
+        } else if desired.boot_critical.contains(server) {
+            Phase::BootCritical
+        } else {
+            Phase::Servers
+        };
+        match found {
+            None => {
+                let op = Op::AddVirtualServer {
+                    server: *server,
+                    scheduling: wanted.scheduling(),
+                };
+                batch.push(phase, op);
+            }
+            Some(found) if found.scheduler != wanted.scheduler => {
+                changes.push((*server, wanted.scheduling()));
+            }
+            Some(found) if !found.same_service(wanted) => {
+                let op = Op::EditVirtualServer {
+                    server: *server,
+                    scheduling: wanted.scheduling(),
+                };
+                batch.push(phase, op);
+            }
+            Some(_) => {}
+        }
+        real_servers(batch, phase, &desired.node, *server, wanted, found);
+    }
+    reschedule::schedulers(batch, observed, desired, changes);
+    for (server, held) in &observed.virtual_servers {
+        if desired.virtual_servers.contains_key(server) || !owned.contains(server) {
+            continue;
+        }
+        // Without its Service it goes at once, with all connections (S-120).
+        if desired.resting.contains(server) && !held.real_servers.is_empty() {
+            unwanted(batch, *server, held.real_servers.iter());
+        } else {
+            batch.push(
+                Phase::RemoveServers,
+                Op::DeleteVirtualServer { server: *server },
+            );
+        }
+    }
+}
+
+/// Which virtual servers no packet from elsewhere can reach before the routes are there, and nobody is
+/// kept out of: cluster IPs, as long as our device does not exist. Of no use where no rules are loaded.
+fn hidden<'a>(
+    batch: &Batch,
+    observed: &'a Observed,
+    desired: &'a Desired,
+) -> impl Fn(&VirtualServerKey) -> bool + use<'a> {
+    let loads = Family::BOTH.map(|family| (family, batch.loads_rules(family)));
+    move |server| {
+        let family = Family::of(server.address);
+        let role = SetRole::ClusterIp;
+        let cluster_ips = desired.sets.get(&SetId { role, family });
+        !observed.device_up
+            && loads.contains(&(family, true))
+            && cluster_ips.is_some_and(|set| set.entries.contains(&SetEntry::of(*server)))
+            && !observed.host.owns(server.address)
+    }
+}
+
+/// Takes real servers away, or lets them drain. Those that drain already are left alone: they go when
+/// they have no connections, which is not known here.
+fn unwanted<'a>(
+    batch: &mut Batch,
+    server: VirtualServerKey,
+    backends: impl Iterator<Item = (&'a RealServerKey, &'a u32)>,
+) {
+    for (backend, weight) in backends {
+        let backend = *backend;
+        if !drain::drains(server.protocol) {
+            batch.push(
+                Phase::RemoveServers,
+                Op::DeleteRealServer { server, backend },
+            );
+        } else if *weight != 0 {
+            let weight = 0;
+            batch.push(
+                Phase::Drain,
+                Op::EditRealServer {
+                    server,
+                    backend,
+                    weight,
+                },
+            );
+        }
+    }
+}
+
+fn real_servers(
+    batch: &mut Batch,
+    phase: Phase,
+    node: &str,
+    server: VirtualServerKey,
+    wanted: &VirtualServer,
+    found: Option<&VirtualServer>,
+) {
+    let nothing = BTreeMap::new();
+    let found = found.map_or(&nothing, |found| &found.real_servers);
+    let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
+    for (backend, weight) in &wanted.real_servers {
+        match found.get(backend) {
+            None => missing.push((backend.rank(node, &server), *backend, *weight)),
+            Some(held) if held != weight => {
+                let (backend, weight) = (*backend, *weight);
+                batch.push(
+                    phase,
+                    Op::EditRealServer {
+                        server,
+                        backend,
+                        weight,
+                    },
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    missing.sort_unstable();
+    for (_, backend, weight) in missing {
+        batch.push(
+            phase,
+            Op::AddRealServer {
+                server,
+                backend,
+                weight,
+            },
+        );
+    }
+    let gone = |(backend, _): &(&RealServerKey, &u32)| !wanted.real_servers.contains_key(backend);
+    unwanted(batch, server, found.iter().filter(gone));
+}

@@ -1,0 +1,105 @@
+//! What batches of version 2 come to, message by message.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use portolan_plan::{Backend, BackendList, Buckets, Change, Entry, EntryHash};
+use portolan_proto::encode_entry;
+
+use super::*;
+
+fn list(last: u8) -> Arc<BackendList> {
+    let backend = |number: u8| Backend {
+        address: IpAddr::from(Ipv4Addr::new(10, 244, 1, number)),
+        port: 8080,
+        weight: 1,
+    };
+    Arc::new((1..=last).map(backend).collect())
+}
+
+fn key() -> EntryKey {
+    "list/shop/cart/http/IPv4/cluster".parse().unwrap()
+}
+
+fn hash(list: &Arc<BackendList>) -> EntryHash {
+    EntryHash::of(&key(), &encode_entry(&Entry::List(list.clone())))
+}
+
+fn whole(begin: wire::Begin, items: Vec<Bytes>) -> wire::PlanMessage {
+    let commit = wire::Commit {
+        batch: begin.batch,
+        plan_hash: vec![7; 16],
+    };
+    let batch = wire::Batch {
+        begin: Some(begin),
+        items: Some(wire::Items { items }),
+        commit: Some(commit),
+    };
+    wire::PlanMessage {
+        message: Some(Message::Batch(batch)),
+    }
+}
+
+/// What a batch in one message stages.
+fn staged(begin: wire::Begin, items: Vec<Bytes>, held: Option<&HeldList>) -> StagedChanges {
+    let mut session = Session::new("node-a".into());
+    let step = session
+        .take(whole(begin, items), |_| held.cloned())
+        .unwrap();
+    let Step::Commit {
+        staged, expected, ..
+    } = step
+    else {
+        panic!("{step:?} is no whole batch");
+    };
+    assert_eq!(Some(expected), PlanHash::from_bytes(&[7; 16]));
+    staged
+}
+
+fn delta() -> wire::Begin {
+    wire::Begin {
+        batch: 1,
+        ..wire::Begin::default()
+    }
+}
+
+#[test]
+fn a_patch_is_of_the_list_that_is_held_and_of_no_other() {
+    let (from, to) = (list(5), list(6));
+    let items = || vec![item::patch(&key(), hash(&from), &from, &to)];
+    let mut expected = StagedChanges::delta();
+    expected.push(Change::Upsert {
+        key: key(),
+        hash: hash(&to),
+        entry: Some(Entry::List(to.clone())),
+    });
+    let held = Some((hash(&from), from.clone()));
+    assert_eq!(staged(delta(), items(), held.as_ref()), expected);
+    // The hash of the plan then tells, and all of it is sent.
+    let other = Some((hash(&to), to.clone()));
+    assert!(staged(delta(), items(), other.as_ref()).is_empty());
+    assert!(staged(delta(), items(), None).is_empty());
+}
+
+#[test]
+fn buckets_are_replaced_as_the_batch_says() {
+    let begin = wire::Begin {
+        buckets: vec![3, 200],
+        ..delta()
+    };
+    let buckets: Buckets = [3, 200].into_iter().collect();
+    assert_eq!(
+        staged(begin, Vec::new(), None),
+        StagedChanges::of_buckets(buckets)
+    );
+}
+
+#[test]
+fn what_is_no_item_ends_the_stream_with_words() {
+    let mut session = Session::new("node-a".into());
+    let damaged = whole(delta(), vec![Bytes::from_static(b"\xff")]);
+    let error = session.take(damaged, |_| None).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the controller sent an item that cannot be read: "),
+        "{error}"
+    );
+}
