@@ -1,5 +1,6 @@
 //! What a running agent asks of the kernel, as `strace` sees it from outside: messages byte by byte,
-//! programs by name, files by path. A message that asks for no list counts as one that writes.
+//! programs by name, files by path. A message that asks for no list counts as one that writes, but for
+//! one question that has no list for an answer.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,12 +20,17 @@ use crate::waits::Waits;
 const DUMP: u16 = 0x300;
 /// The length of a netlink header.
 const HEADER: usize = 16;
+/// `IPVS_CMD_GET_CONFIG`, version 1, and no attributes: what follows the header of a message that asks
+/// for the timeouts of connections. Neither ipset nor rtnetlink has a family of this number there.
+const ASKS_FOR_TIMEOUTS: [u8; 4] = [13, 1, 0, 0];
 
 /// What was seen since the tracer was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Messages that ask for a list.
     pub(super) dumps: usize,
+    /// Messages that ask for the timeouts of connections.
+    pub(super) asked_for_timeouts: usize,
     /// All others.
     pub(super) messages_that_write: usize,
     /// Programs that only print, like `iptables-save`.
@@ -76,7 +82,7 @@ impl Seen {
 
     /// Counts the netlink messages that these bytes are; anything else counts as nothing.
     fn messages(&mut self, mut bytes: &[u8]) {
-        let (mut dumps, mut writes) = (0, 0);
+        let mut seen = Self::default();
         while !bytes.is_empty() {
             let (Some(length), Some(flags)) = (bytes.first_chunk::<4>(), bytes.get(6..8)) else {
                 return;
@@ -87,14 +93,17 @@ impl Seen {
                 return;
             }
             if flags & DUMP == DUMP {
-                dumps += 1;
+                seen.dumps += 1;
+            } else if bytes.get(HEADER..length) == Some(&ASKS_FOR_TIMEOUTS) {
+                seen.asked_for_timeouts += 1;
             } else {
-                writes += 1;
+                seen.messages_that_write += 1;
             }
             bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
         }
-        self.dumps += dumps;
-        self.messages_that_write += writes;
+        self.dumps += seen.dumps;
+        self.asked_for_timeouts += seen.asked_for_timeouts;
+        self.messages_that_write += seen.messages_that_write;
     }
 }
 
@@ -102,9 +111,10 @@ impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} lists asked for, {} other messages, {} programs that read, {} others, {} settings \
-             written",
+            "{} lists and {} times timeouts asked for, {} other messages, {} programs that read, {} others, \
+             {} settings written",
             self.dumps,
+            self.asked_for_timeouts,
             self.messages_that_write,
             self.programs_that_read,
             self.programs_that_write,
@@ -201,6 +211,9 @@ mod tests {
  | 00000  14 00 00 00 1d 00 05 00  01 00 00 00 00 00 00 00  ................ |
  | 00010  05 01 00 00 14 00 00 00  1d 00 05 00 01 00 00 00  ................ |
  | 00020  00 00 00 00 05 01 00 00                           ........         |
+12 sendto(9, \"...\", 20, 0, {sa_family=AF_NETLINK}, 12) = 20
+ | 00000  14 00 00 00 1d 00 05 00  01 00 00 00 00 00 00 00  ................ |
+ | 00010  0d 01 00 00                                       ....             |
 12 sendto(3, \"PRI * HTTP\", 10, 0, NULL, 0) = 10
  | 00000  50 52 49 20 2a 20 48 54  54 50                    PRI * HTTP       |
 13 execve(\"/usr/sbin/iptables-save\", [\"iptables-save\"], 0x1 /* 9 vars */) = 0
@@ -215,6 +228,7 @@ mod tests {
         let seen = Seen::read(text);
         let wanted = Seen {
             dumps: 1,
+            asked_for_timeouts: 1,
             messages_that_write: 2,
             programs_that_read: 1,
             programs_that_write: 1,
