@@ -4,6 +4,7 @@
 //! nothing of the plans, and for each node only the last word.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -45,6 +46,31 @@ pub struct Drift {
     pub standing: u64,
 }
 
+/// The version of the plans that is in force on a node, wholly; 0 while none is known to be. Whoever
+/// serves the node writes it, without a lock: every stream does at every change.
+#[derive(Debug, Clone, Default)]
+pub struct InForce(Arc<AtomicU64>);
+
+impl InForce {
+    /// All of the plan of this version is in force.
+    pub fn reached(&self, version: u64) {
+        self.0.store(version, Ordering::Relaxed);
+    }
+
+    /// The version; 0 for none.
+    pub fn version(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for InForce {
+    fn eq(&self, other: &Self) -> bool {
+        self.version() == other.version()
+    }
+}
+
+impl Eq for InForce {}
+
 /// What is known of the agent on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
@@ -63,6 +89,8 @@ pub struct Delivery {
     pub drifted: Option<Arc<[Drift]>>,
     /// Ports on which the agent should answer and cannot, in words: the first [`REMEMBERED`].
     pub closed_ports: Arc<[String]>,
+    /// What is in force on it; nothing of an earlier stream counts.
+    pub in_force: InForce,
 }
 
 /// What agents said last, by node.
@@ -82,7 +110,10 @@ struct Nodes {
 impl Board {
     /// The agent of a node opened its stream. What it said before does not count any more: it may
     /// have been restarted. A stream that follows another without an end in between replaces it.
-    pub fn connected(&self, node: &str, agent_version: &str, now: SystemTime) {
+    ///
+    /// What is in force there is written into what comes back.
+    pub fn connected(&self, node: &str, agent_version: &str, now: SystemTime) -> InForce {
+        let in_force = InForce::default();
         let mut nodes = self.nodes();
         let node: Arc<str> = node.into();
         let delivery = Delivery {
@@ -93,9 +124,11 @@ impl Board {
             overdue: None,
             drifted: None,
             closed_ports: Arc::default(),
+            in_force: in_force.clone(),
         };
         nodes.deliveries.insert(node.clone(), delivery);
         self.news(nodes, node);
+        in_force
     }
 
     /// The agent of a node answered a batch. Without a stream there is no answer: then nothing
@@ -106,6 +139,22 @@ impl Board {
         self.update(node, |delivery| {
             delivery.acked = Some((now, Arc::new(acked)));
             delivery.overdue = None;
+        });
+    }
+
+    /// All of the plan that the agent of a node received is in force now, which it was not at its answer.
+    pub fn caught_up(&self, node: &str, now: SystemTime) {
+        self.update(node, |delivery| {
+            if let Some((at, acked)) = &mut delivery.acked {
+                let received = acked.received;
+                *at = now;
+                *acked = Arc::new(Acked {
+                    applied: Some(received),
+                    failures: Vec::new(),
+                    failed_operations: 0,
+                    ..Acked::clone(acked)
+                });
+            }
         });
     }
 
@@ -148,6 +197,11 @@ impl Board {
         let nodes = self.nodes();
         let open = nodes.deliveries.values().filter(|of| of.connected);
         open.count()
+    }
+
+    /// What is known of all agents that ever connected here.
+    pub fn all(&self) -> BTreeMap<Arc<str>, Delivery> {
+        self.nodes().deliveries.clone()
     }
 
     /// What is known of the agent on a node; `None` while it never connected here.

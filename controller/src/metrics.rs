@@ -123,6 +123,20 @@ struct Sources {
     store: Arc<Store>,
 }
 
+impl Sources {
+    /// How many connected nodes have the newest version of their plan in force, and how many have not.
+    fn convergence(&self) -> (usize, usize) {
+        let version = *self.store.changes().borrow();
+        let deliveries = self.board.all();
+        let is_node = self.store.node_names();
+        let connected = is_node.iter().filter_map(|name| deliveries.get(name));
+        let connected = connected.filter(|delivery| delivery.connected);
+        let (in_force, behind): (Vec<_>, Vec<_>) =
+            connected.partition(|delivery| delivery.in_force.version() >= version);
+        (in_force.len(), behind.len())
+    }
+}
+
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let gauges = [
@@ -137,6 +151,25 @@ impl Collector for Sources {
                 self.store.nodes(),
             ),
         ];
+        let total = self.store.nodes();
+        let (in_force, behind) = self.convergence();
+        let gauges = gauges.into_iter().chain([
+            (
+                "portolan_controller_nodes_in_force",
+                "Nodes with all of the newest plans in force, of those whose stream is open here",
+                in_force,
+            ),
+            (
+                "portolan_controller_nodes_behind",
+                "Nodes whose stream is open here and that have not all of the newest plans in force",
+                behind,
+            ),
+            (
+                "portolan_controller_nodes_away",
+                "Nodes that have a plan and no stream here",
+                total.saturating_sub(in_force + behind),
+            ),
+        ]);
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             let kind = gauge.metric_type();
@@ -189,6 +222,9 @@ mod tests {
         insta::assert_snapshot!(samples.join("\n"), @r#"
         portolan_controller_batches_total 1
         portolan_controller_connected_agents 0
+        portolan_controller_nodes_away 0
+        portolan_controller_nodes_behind 0
+        portolan_controller_nodes_in_force 0
         portolan_controller_plans 0
         portolan_controller_stream_bytes_total 0
         portolan_controller_stream_refusals_total{reason="api_server"} 0

@@ -13,6 +13,8 @@ mod behind;
 mod draining;
 #[path = "serve/drift.rs"]
 mod drift;
+#[path = "serve/fuzz.rs"]
+mod fuzz;
 #[path = "serve/overdue.rs"]
 mod overdue;
 #[path = "serve/versions.rs"]

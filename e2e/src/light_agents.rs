@@ -1,9 +1,10 @@
 //! Agents without a kernel: the real receiving end of the stream, which takes what it gets as
-//! applied at once. Hundreds of them fit where one node would.
+//! applied at once, or as failed where that is asked for. Hundreds of them fit where one node would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,10 +20,13 @@ use tokio::sync::watch;
 pub struct LightAgents {
     slots: BTreeMap<String, Arc<PlanSlot>>,
     links: BTreeMap<String, watch::Receiver<Link>>,
+    failing: BTreeMap<String, Arc<AtomicBool>>,
     /// In an option so that dropping can end its threads without waiting.
     runtime: Option<Runtime>,
 }
 
+/// What an agent says that fails.
+pub const FAILURE: &str = "add a virtual server: no memory";
 /// How often a thread looks whether it is to end.
 const LOOK: Duration = Duration::from_secs(3600);
 
@@ -49,7 +53,8 @@ impl LightAgents {
             .enable_all()
             .build()
             .context("start the agents' threads")?;
-        let (mut slots, mut links) = (BTreeMap::new(), BTreeMap::new());
+        let (mut slots, mut links, mut failing) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (node, controllers) in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
@@ -66,11 +71,12 @@ impl LightAgents {
                 link,
             };
             drop(runtime.spawn(receiver.run()));
-            let taken = slot.clone();
+            let (taken, fails) = (slot.clone(), Arc::new(AtomicBool::new(false)));
+            failing.insert(node.clone(), fails.clone());
             std::thread::Builder::new()
                 .name(format!("{node} takes"))
                 .spawn(move || {
-                    take(&taken, &done);
+                    take(&taken, &fails, &done);
                     // Nothing ever drains, and the receiver may not find that nobody could tell it.
                     drop(drains);
                 })?;
@@ -79,6 +85,7 @@ impl LightAgents {
         Ok(Self {
             slots,
             links,
+            failing,
             runtime: Some(runtime),
         })
     }
@@ -94,6 +101,15 @@ impl LightAgents {
     pub fn plan(&self, node: &str) -> Option<PlanDocument> {
         let slot = self.slots.get(node)?;
         slot.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
+    }
+
+    /// From now on the node's agent fails to apply what it gets, with [`FAILURE`], or again applies all
+    /// of it, what failed before too.
+    pub fn set_failing(&self, node: &str, fails: bool) {
+        if let (Some(flag), Some(slot)) = (self.failing.get(node), self.slots.get(node)) {
+            flag.store(fails, Ordering::Relaxed);
+            slot.disturb();
+        }
     }
 
     /// How the way of a node's agent to the controller is.
@@ -115,23 +131,38 @@ impl LightAgents {
     }
 }
 
-/// Says of every plan that it is in force.
-fn take(slot: &PlanSlot, done: &watch::Sender<Applied>) {
+/// Says of every plan that it is in force, or that something of it failed.
+fn take(slot: &PlanSlot, fails: &AtomicBool, done: &watch::Sender<Applied>) {
+    let (mut generation, mut hash) = (0, PlanHash::default());
     loop {
         match slot.wait(LOOK) {
             Woken::Stopped => return,
-            Woken::TimedOut | Woken::Disturbed => {}
+            Woken::TimedOut => continue,
+            Woken::Disturbed => drop(slot.take_disturbance()),
             Woken::Changed => {
-                let Taken {
-                    generation, hash, ..
-                } = slot.take();
-                done.send_replace(Applied {
+                Taken {
                     generation,
                     hash,
-                    ..Applied::default()
-                });
+                    ..
+                } = slot.take();
             }
         }
+        let applied = if fails.load(Ordering::Relaxed) {
+            Applied {
+                generation,
+                hash: done.borrow().hash,
+                failures: vec![FAILURE.into()],
+                failed: 1,
+                ..Applied::default()
+            }
+        } else {
+            Applied {
+                generation,
+                hash,
+                ..Applied::default()
+            }
+        };
+        done.send_replace(applied);
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Program {
     Strace,
     /// The controller under test.
     Controller,
+    /// The plugin of kubectl under test.
+    ProxyPlan,
     /// The node agent under test.
     Agent,
     /// The store below the API server.
@@ -85,6 +87,7 @@ impl Program {
             Self::Modprobe => "modprobe",
             Self::Strace => "strace",
             Self::Controller => "portolan-controller",
+            Self::ProxyPlan => "kubectl-proxyplan",
             Self::Agent => "portolan-agent",
             Self::Etcd => "etcd",
             Self::Etcd34 => "etcd-3.4",
@@ -112,7 +115,7 @@ impl Program {
             Self::Conntrack => "Debian package conntrack",
             Self::Modprobe => "Debian package kmod",
             Self::Strace => "Debian package strace",
-            Self::Controller => "cargo build -p portolan-controller",
+            Self::Controller | Self::ProxyPlan => "cargo build -p portolan-controller",
             Self::Agent => "cargo build -p portolan-agent",
             Self::Etcd
             | Self::Etcd34
@@ -151,6 +154,7 @@ impl Program {
             | Self::Modprobe
             | Self::Strace
             | Self::Controller
+            | Self::ProxyPlan
             | Self::Agent
             | Self::Cargo => false,
         }

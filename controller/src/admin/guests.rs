@@ -11,8 +11,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::Pages;
 
@@ -22,6 +25,8 @@ const MOST: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest head of a request; tokens are in it.
 const LONGEST_HEAD: usize = 32 * 1024;
+/// The first byte that a TLS client sends.
+const TLS: u8 = 0x16;
 
 /// Who is served.
 #[derive(Debug, Default)]
@@ -51,16 +56,33 @@ impl Guests {
     }
 }
 
+/// Whoever says first what a TLS client says first is answered like that.
 async fn serve(stream: TcpStream, pages: Arc<Pages>, local: bool) {
+    let mut first = [0];
+    let Ok(Ok(1..)) = timeout(PATIENCE, stream.peek(&mut first)).await else {
+        return;
+    };
+    match pages.tls.clone().filter(|_| first == [TLS]) {
+        None => talk(stream, pages, local).await,
+        Some(tls) => {
+            let begun = timeout(PATIENCE, TlsAcceptor::from(tls).accept(stream)).await;
+            if let Ok(Ok(io)) = begun {
+                talk(io, pages, true).await;
+            }
+        }
+    }
+}
+
+async fn talk(io: impl AsyncRead + AsyncWrite + Send + Unpin, pages: Arc<Pages>, private: bool) {
     let answer = |request: Request<Incoming>| {
         let pages = pages.clone();
-        async move { Ok::<_, Infallible>(pages.answer(&request, local).await) }
+        async move { Ok::<_, Infallible>(pages.answer(&request, private).await) }
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(LONGEST_HEAD)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
+        .serve_connection(TokioIo::new(io), service_fn(answer));
     // Whatever ends a connection, it is the client's affair.
     drop(connection.await);
 }

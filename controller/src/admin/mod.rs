@@ -1,5 +1,5 @@
 //! Pages of the controller over HTTP/1.1: `/healthz`, `/readyz` and `/metrics` for everybody, all else for
-//! whom the API server knows and lets.
+//! whom the API server knows and lets, over TLS or loopback.
 //!
 //! Touches: the network, and the API server for that.
 
@@ -8,12 +8,13 @@ mod guests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -21,6 +22,8 @@ use tracing::{info, warn};
 
 pub use authorize::{Denied, authorize};
 
+use crate::board::Board;
+use crate::convergence::{self, Question};
 use crate::metrics::{Metrics, TEXT};
 use crate::store::Store;
 use crate::trust::Reviewer;
@@ -38,6 +41,12 @@ pub struct Pages {
     pub metrics: Metrics,
     /// The plans: ready is who has some.
     pub store: Arc<Store>,
+    /// What agents said.
+    pub board: Arc<Board>,
+    /// Since when this controller runs.
+    pub started: SystemTime,
+    /// How TLS is spoken with whoever speaks it; without it nobody is spoken to over TLS.
+    pub tls: Option<Arc<ServerConfig>>,
     /// Who knows users; without one nobody is known.
     pub reviewer: Option<Arc<dyn Reviewer>>,
 }
@@ -83,8 +92,8 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
 }
 
 impl Pages {
-    /// Answers a request that came over loopback, or from anywhere.
-    pub async fn answer<B>(&self, request: &Request<B>, local: bool) -> Response<Full<Bytes>> {
+    /// Answers a request; `private` says whether nobody can read it on its way.
+    pub async fn answer<B>(&self, request: &Request<B>, private: bool) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(405, "only GET\n");
         }
@@ -97,18 +106,34 @@ impl Pages {
                 Ok(metrics) => of_type(200, TEXT, metrics),
                 Err(error) => text(500, format!("{error}\n")),
             },
-            _ if !local => text(
+            _ if !private => text(
                 403,
-                "only over loopback, where nobody can read the token on its way\n",
+                "only over TLS or loopback, where nobody can read the token on its way\n",
             ),
             _ => {
                 let header = request.headers().get(AUTHORIZATION);
                 let header = header.and_then(|value| value.to_str().ok());
                 match authorize(self.reviewer.as_deref(), header, path).await {
+                    Ok(()) if path == convergence::PATH => self.convergence(request.uri().query()),
                     Ok(()) => text(404, "404 page not found\n"),
                     Err(denied) => text(denied.status, denied.message + "\n"),
                 }
             }
+        }
+    }
+}
+
+impl Pages {
+    fn convergence(&self, query: Option<&str>) -> Response<Full<Bytes>> {
+        let question = match Question::read(query.unwrap_or_default()) {
+            Ok(question) => question,
+            Err(error) => return text(400, format!("{error}\n")),
+        };
+        let now = SystemTime::now();
+        let known = convergence::answer(&question, &self.store, &self.board, self.started, now);
+        match serde_json::to_vec(&known) {
+            Ok(json) => of_type(200, "application/json", json),
+            Err(error) => text(500, format!("{error}\n")),
         }
     }
 }
@@ -150,6 +175,9 @@ mod tests {
         let pages = Pages {
             metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
             store: store.clone(),
+            board: Arc::default(),
+            started: SystemTime::UNIX_EPOCH,
+            tls: None,
             reviewer: None,
         };
         assert_eq!(get(&pages, "/healthz", false).await.0, 200);

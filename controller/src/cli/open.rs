@@ -5,11 +5,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use futures::future::{BoxFuture, FutureExt as _};
 use kube::Client;
+use rustls::ServerConfig;
 
 use crate::config::{Certificate, Security};
 use crate::metrics::Counters;
 use crate::serve::{Entrance, Listen, Listener};
-use crate::tls::{Keeper, Presented, server_config};
+use crate::tls::{Keeper, Presented, Spoken, server_config};
 use crate::trust::{ApiReviewer, Gate, Tokens};
 
 /// The socket, where it is, and what has to be done for it as long as it is open.
@@ -17,6 +18,8 @@ pub(super) struct Opened {
     pub(super) listener: Listener,
     pub(super) listen: Listen,
     pub(super) keeping: BoxFuture<'static, ()>,
+    /// How pages are shown to whoever speaks TLS.
+    pub(super) pages: Option<Arc<ServerConfig>>,
 }
 
 /// Opens it. Without an API server there is no client.
@@ -33,6 +36,7 @@ pub(super) async fn open(
                 listener,
                 listen,
                 keeping: std::future::pending().boxed(),
+                pages: None,
             });
         }
         Security::Tls(options) => (options.certificate, options.tokens),
@@ -49,7 +53,8 @@ pub(super) async fn open(
             (presented.clone(), keeper.follow(presented).boxed())
         }
     };
-    let config = server_config(presented).context("set up TLS")?;
+    let with = |spoken| server_config(presented.clone(), spoken).context("set up TLS");
+    let (config, pages) = (with(Spoken::Streams)?, with(Spoken::Pages)?);
     let reviewer = Arc::new(ApiReviewer::new(client));
     let tokens = Tokens::new(options, reviewer, counters.clone());
     let entrance = Entrance::secure(config, Gate::Tokens(tokens), counters.clone());
@@ -58,5 +63,6 @@ pub(super) async fn open(
         listener,
         listen,
         keeping,
+        pages: Some(pages),
     })
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::Args;
 use kube::Client;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
@@ -58,7 +58,8 @@ pub(super) struct RunArguments {
     listen: String,
     #[command(flatten)]
     trust: TrustArguments,
-    /// Where /healthz, /readyz and /metrics are, without TLS. Port 0 takes a free one.
+    /// Where /healthz, /readyz and /metrics are, for whoever speaks HTTP; with TLS, or over loopback,
+    /// /convergence too, for users that the API server knows. Port 0 takes a free one.
     #[arg(
         long,
         value_name = "IP:PORT",
@@ -161,8 +162,8 @@ fn own_name() -> String {
 
 async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::Result<()> {
     // The handlers stand before anything is there that would have to be cleaned up.
-    let mut terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
+    let terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
+    let interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
     let source = config.source.to_string();
     let feed = match config.source {
         Source::Manifests(path) => Feed::Manifests(path),
@@ -176,6 +177,7 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
         listener,
         listen,
         keeping,
+        pages: tls_of_pages,
     } = opened;
     info!(
         %listen,
@@ -191,24 +193,18 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
     let pages = Pages {
         metrics: Metrics::new(&counters, board.clone(), store.clone()),
         store: store.clone(),
+        board: board.clone(),
+        started: SystemTime::now(),
         reviewer,
+        tls: tls_of_pages,
     };
     let pages = admin::serve(config.admin, Arc::new(pages));
     let (end, ended) = oneshot::channel::<()>();
     let served = serve(listener, store, board, async { drop(ended.await) });
-    let signalled = async {
-        let signal = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
-        info!(signal, "ending; nodes keep what they have");
-        drop(end);
-        tokio::time::sleep(GRACE).await;
-    };
     let result = tokio::select! {
         result = served => result.context("serve plans"),
         // Streams of agents never end by themselves; they connect again elsewhere.
-        () = signalled => Ok(()),
+        () = signalled(terminate, interrupt, end) => Ok(()),
         // Stale plans that look fresh are worse than none: whoever runs this starts it again.
         broken = following.broken() => Err(broken),
         // Neither ends by itself.
@@ -221,6 +217,17 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
         drop(std::fs::remove_file(path));
     }
     result
+}
+
+/// Waits until somebody ends the program, and lets streams end first.
+async fn signalled(mut terminate: Signal, mut interrupt: Signal, end: oneshot::Sender<()>) {
+    let signal = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    info!(signal, "ending; nodes keep what they have");
+    drop(end);
+    tokio::time::sleep(GRACE).await;
 }
 
 /// Where objects come from, open.

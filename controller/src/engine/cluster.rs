@@ -97,6 +97,7 @@ impl ClusterSource {
         if !(events.is_empty() && self.engine.published) {
             self.engine.plan(events, &changed, start);
         }
+        self.engine.store.note_planned();
     }
 
     /// Turns what was seen into events, and notes what is wrong with it.

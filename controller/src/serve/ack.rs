@@ -8,6 +8,7 @@ use portolan_proto::wire::agent_message::Message as Answer;
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
+use super::confirmed::Confirmed;
 use super::draining::Draining;
 use super::drift;
 use super::session::End;
@@ -16,6 +17,13 @@ use crate::board::{Acked, Board, REMEMBERED};
 /// No answer for so long is told: an agent that hangs says nothing itself. Longer than the agent
 /// needs to find that its own thread hangs, and to say where.
 const OVERDUE: Duration = Duration::from_secs(120);
+
+/// What a stream knows of its agent.
+#[derive(Debug)]
+pub(super) struct Notes {
+    pub(super) draining: Draining,
+    pub(super) confirmed: Confirmed,
+}
 
 /// A batch that was sent and has no answer yet.
 #[derive(Debug)]
@@ -43,7 +51,7 @@ pub(super) async fn wait(
     hello: &wire::Hello,
     sent: &Sent,
     board: &Board,
-    draining: &mut Draining,
+    notes: &mut Notes,
 ) -> Result<bool, End> {
     let number = sent.number;
     let overdue = tokio::time::sleep(OVERDUE);
@@ -62,7 +70,7 @@ pub(super) async fn wait(
         };
         match message.message {
             Some(Answer::Ack(ack)) if ack.batch == number => break ack,
-            Some(Answer::Status(told)) => status(&told, hello, board, draining)?,
+            Some(Answer::Status(told)) => status(&told, hello, board, notes)?,
             _ => {
                 let wrong = format!("an answer to batch {number} was expected");
                 return Err(End::Refused(Status::invalid_argument(wrong)));
@@ -70,7 +78,9 @@ pub(super) async fn wait(
         }
     };
     report(&hello.node, &ack);
-    board.acked(&hello.node, acked(&ack, sent.made), SystemTime::now());
+    let acked = acked(&ack, sent.made);
+    notes.confirmed.applied(acked.applied);
+    board.acked(&hello.node, acked, SystemTime::now());
     if ack.refused && sent.snapshot {
         // The same bytes would be refused again, at once and for ever.
         let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
@@ -84,9 +94,15 @@ pub(super) fn status(
     status: &wire::Status,
     hello: &wire::Hello,
     board: &Board,
-    draining: &mut Draining,
+    notes: &mut Notes,
 ) -> Result<(), End> {
-    draining.take(status).map_err(End::Refused)?;
+    notes.draining.take(status).map_err(End::Refused)?;
+    // Older agents do not tell.
+    if let Some(applied) = PlanHash::from_bytes(&status.applied_hash)
+        && notes.confirmed.applied(Some(applied))
+    {
+        board.caught_up(&hello.node, SystemTime::now());
+    }
     board.drifted(&hello.node, drift::told(status));
     board.closed_ports(&hello.node, first(&status.closed_ports));
     Ok(())

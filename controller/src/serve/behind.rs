@@ -21,7 +21,7 @@ pub(super) async fn catch_up(store: &Store, hello: &wire::Hello) -> Result<(), E
     let Some(told) = hello.watermark.as_ref() else {
         return Ok(());
     };
-    let mut marks = store.marks();
+    let mut marks = store.planned();
     let behind = behind(told, &marks.borrow_and_update());
     if behind.is_empty() {
         return Ok(());

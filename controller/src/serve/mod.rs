@@ -4,6 +4,7 @@
 
 mod ack;
 mod behind;
+mod confirmed;
 mod connection;
 mod draining;
 mod drift;

@@ -15,10 +15,11 @@ use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
 use super::Plans;
-use super::ack::{self, Sent};
+use super::ack::{self, Notes, Sent};
 use super::behind;
+use super::confirmed::Confirmed;
 use super::draining::Draining;
-use crate::board::Board;
+use crate::board::{Board, InForce};
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::trust::Admission;
 use crate::watch::{Kind, Mark};
@@ -85,7 +86,8 @@ async fn serve(
     }
     let stream = OnBoard::new(&plans.board, &hello);
     connected(&hello);
-    let ended = follow(plans, &hello, &mut answers, queue).await;
+    let in_force = stream.in_force.clone();
+    let ended = follow(plans, &hello, in_force, &mut answers, queue).await;
     drop(stream);
     if let Err(End::Refused(status)) = ended {
         refused(&hello, &status);
@@ -100,16 +102,17 @@ struct OnBoard<'a> {
     board: &'a Board,
     node: &'a str,
     since: SystemTime,
+    in_force: InForce,
 }
 
 impl<'a> OnBoard<'a> {
     fn new(board: &'a Board, hello: &'a wire::Hello) -> Self {
         let since = SystemTime::now();
-        board.connected(&hello.node, &hello.agent_version, since);
         Self {
             board,
             node: &hello.node,
             since,
+            in_force: board.connected(&hello.node, &hello.agent_version, since),
         }
     }
 }
@@ -143,6 +146,7 @@ fn gone(hello: &wire::Hello) {
 async fn follow(
     plans: &Plans,
     hello: &wire::Hello,
+    in_force: InForce,
     answers: &mut Streaming<wire::AgentMessage>,
     queue: &Queue,
 ) -> Result<(), End> {
@@ -164,14 +168,17 @@ async fn follow(
         held: said(hello)?,
         batches: 0,
         told: BTreeMap::new(),
-        draining: Draining::default(),
+        notes: Notes {
+            draining: Draining::default(),
+            confirmed: Confirmed::new(in_force),
+        },
         said_unknown: false,
     };
     loop {
         // Changes after this line wake the loop again.
         changes.mark_unchanged();
         while serving.serve(answers).await? == Served::Again {}
-        if let Some(gone) = serving.draining.news(store) {
+        if let Some(gone) = serving.notes.draining.news(store) {
             put(queue, Message::Gone(gone)).await?;
         }
         tokio::select! {
@@ -179,7 +186,7 @@ async fn follow(
             // No answer is expected now: one would be one too many, an end is an end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
-                    ack::status(&status, hello, &plans.board, &mut serving.draining)?;
+                    ack::status(&status, hello, &plans.board, &mut serving.notes)?;
                 }
                 Some(_) => {
                     let wrong = "an answer came without a batch to answer";
@@ -203,7 +210,7 @@ struct Serving<'a> {
     batches: u64,
     /// What it was told of how far objects were read.
     told: BTreeMap<Kind, Mark>,
-    draining: Draining,
+    notes: Notes,
     said_unknown: bool,
 }
 
@@ -238,8 +245,8 @@ impl Serving<'_> {
             Sending::Nothing => {}
             Sending::Done => {
                 self.batches += 1;
-                let (board, draining) = (&self.plans.board, &mut self.draining);
-                if !ack::wait(answers, self.hello, &sent, board, draining).await? {
+                let (board, notes) = (&self.plans.board, &mut self.notes);
+                if !ack::wait(answers, self.hello, &sent, board, notes).await? {
                     // A refused batch is followed by the whole plan at once.
                     self.held = Held::Nothing;
                     return Ok(Served::Again);
@@ -250,7 +257,10 @@ impl Serving<'_> {
                 return Ok(Served::Again);
             }
         }
-        self.held = Held::Sent(walk.end());
+        let position = walk.end();
+        let confirmed = &mut self.notes.confirmed;
+        confirmed.holds(position.version(), position.hash());
+        self.held = Held::Sent(position);
         Ok(Served::Done)
     }
 }

@@ -1,5 +1,6 @@
 //! Planned values with their bytes and hashes, made once and shared by all nodes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -164,6 +165,16 @@ impl EncodedService {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether some node may send connections to the address.
+    pub(super) fn lists_address(&self, address: IpAddr) -> bool {
+        let mut lists = self.planned.lists.values();
+        lists.any(|list| {
+            list.as_slice()
+                .iter()
+                .any(|backend| backend.address == address)
+        })
     }
 
     /// The entries that this node uses, in the order of their keys.

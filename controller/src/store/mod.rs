@@ -4,6 +4,7 @@
 //! remembers a [`Position`], not a copy of what it sent: what changed since is worked out from the
 //! log of replaced Services, at the cost of the change.
 
+mod changed;
 mod count;
 mod encoded;
 mod history;
@@ -20,6 +21,7 @@ use portolan_plan::{BucketHashes, EntryKey, NodeEntry, NodePlan, PlanHash, Servi
 use portolan_planner::{PlannedService, Update};
 use tokio::sync::watch;
 
+use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
 use history::History;
 use sums::Sums;
@@ -42,6 +44,7 @@ pub struct Store {
     plans: RwLock<Plans>,
     version: watch::Sender<u64>,
     marks: watch::Sender<BTreeMap<Kind, Mark>>,
+    planned: watch::Sender<BTreeMap<Kind, Mark>>,
     relist: OnceLock<Relist>,
 }
 
@@ -58,6 +61,19 @@ struct Plans {
     /// Addresses that have an endpoint, in whatever state.
     residents: BTreeSet<IpAddr>,
     history: History,
+    changed: Changed,
+}
+
+/// Where a Service stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether any node serves it.
+    pub served: bool,
+    /// The version of the plans with its last change. A node whose plan of this version or a later one
+    /// is in force has it.
+    pub changed: u64,
+    /// Whether an address is among the backends of any node.
+    pub listed: bool,
 }
 
 /// What a node was sent last.
@@ -73,6 +89,11 @@ impl Position {
     pub fn hash(&self) -> PlanHash {
         self.hash
     }
+
+    /// The version of the plans.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
 }
 
 impl Default for Store {
@@ -81,6 +102,7 @@ impl Default for Store {
             plans: RwLock::default(),
             version: watch::Sender::new(0),
             marks: watch::Sender::default(),
+            planned: watch::Sender::default(),
             relist: OnceLock::new(),
         }
     }
@@ -117,20 +139,44 @@ impl Store {
         known.then(|| addresses.difference(&plans.residents).copied().collect())
     }
 
-    /// Notes how far each kind was read for what is published next.
+    /// Notes how far each kind was read for what is published next: before it, because what an agent is
+    /// told with a plan may be ahead of it, and never behind.
     pub fn note_marks(&self, marks: &BTreeMap<Kind, Mark>) {
-        self.marks.send_if_modified(|known| {
-            let differs = known != marks;
-            if differs {
-                known.clone_from(marks);
-            }
-            differs
-        });
+        replace_if_other(&self.marks, marks);
     }
 
-    /// How far each kind was read; nothing where plans are not made from an API server.
+    /// Notes that what was read so far is published.
+    pub fn note_planned(&self) {
+        replace_if_other(&self.planned, &self.marks.borrow());
+    }
+
+    /// How far each kind was read at least for the plans, or for those that are about to be published;
+    /// nothing where plans are not made from an API server.
     pub fn marks(&self) -> watch::Receiver<BTreeMap<Kind, Mark>> {
         self.marks.subscribe()
+    }
+
+    /// How far each kind was read for the plans at least.
+    pub fn planned(&self) -> watch::Receiver<BTreeMap<Kind, Mark>> {
+        self.planned.subscribe()
+    }
+
+    /// Where a Service stands, and whether an address is among its backends.
+    pub fn standing(&self, service: &ServiceId, address: Option<IpAddr>) -> Standing {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        let planned = plans.services.get(service);
+        let lists = |address| planned.is_some_and(|planned| planned.lists_address(address));
+        Standing {
+            served: planned.is_some(),
+            changed: plans.changed.at(service),
+            listed: address.is_some_and(lists),
+        }
+    }
+
+    /// The names of all nodes that have a plan, in order.
+    pub fn node_names(&self) -> Vec<Arc<str>> {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        plans.nodes.keys().cloned().collect()
     }
 
     /// Says whom to ask for a consistent list of a kind; only the first is heard.
@@ -178,6 +224,16 @@ impl Store {
     }
 }
 
+fn replace_if_other(marks: &watch::Sender<BTreeMap<Kind, Mark>>, by: &BTreeMap<Kind, Mark>) {
+    marks.send_if_modified(|known| {
+        let differs = known != by;
+        if differs {
+            known.clone_from(by);
+        }
+        differs
+    });
+}
+
 impl Plans {
     fn replace(&mut self, id: ServiceId, planned: Option<Arc<PlannedService>>) {
         let old = self.services.get(&id).cloned();
@@ -198,6 +254,8 @@ impl Plans {
             Some(new) => drop(self.services.insert(id.clone(), new)),
             None => drop(self.services.remove(&id)),
         }
+        let gone = !self.services.contains_key(&id);
+        self.changed.note(&id, self.version, gone);
         self.history.push(self.version, id, old);
     }
 

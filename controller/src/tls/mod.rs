@@ -20,20 +20,39 @@ pub use pair::{Pair, PairError};
 pub use presented::Presented;
 pub use secret::{Keeper, Kept};
 
-/// What both sides speak over TLS.
-const HTTP_2: &[u8] = b"h2";
+/// What is spoken over TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoken {
+    /// HTTP/2, with agents.
+    Streams,
+    /// HTTP/1.1, with who looks at pages.
+    Pages,
+}
+
+impl Spoken {
+    /// Its name in the handshake.
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Streams => b"h2",
+            Self::Pages => b"http/1.1",
+        }
+    }
+}
 
 /// TLS 1.3 as this server speaks it.
 ///
 /// # Errors
 /// When the cryptography that is built in lacks something.
-pub fn server_config(presented: Arc<Presented>) -> Result<Arc<ServerConfig>, rustls::Error> {
+pub fn server_config(
+    presented: Arc<Presented>,
+    spoken: Spoken,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_cert_resolver(presented);
-    config.alpn_protocols = vec![HTTP_2.to_vec()];
+    config.alpn_protocols = vec![spoken.name().to_vec()];
     // Agents see the certificate of the day at each connection, and 5,000 sessions take no memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

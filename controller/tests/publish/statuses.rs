@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_controller::board::{Acked, Delivery, Drift};
+use portolan_controller::board::{Acked, Delivery, Drift, InForce};
 use portolan_controller::publish::{Previous, status};
 use portolan_crds::ProxyPlanStatus;
 use portolan_plan::PlanHash;
@@ -19,6 +19,7 @@ fn delivery(acked: Acked) -> Delivery {
         overdue: None,
         drifted: Some(Arc::default()),
         closed_ports: Arc::default(),
+        in_force: InForce::default(),
     }
 }
 

@@ -45,10 +45,12 @@ async fn an_agent_that_knows_more_is_sent_nothing_before_all_was_listed_anew() {
     let mut controller = Controller::start(1).await;
     let mut asked = controller.asked();
     controller.store.note_marks(&read(5, 1, 1));
+    controller.store.note_planned();
     let mut agent = Agent::say(&controller, hello(told(9, 2))).await;
     assert_eq!(asked.recv().await, Some(Kind::Service));
     controller.publish(NODE, 2);
     controller.store.note_marks(&read(9, 2, 2));
+    controller.store.note_planned();
     let first = agent.batch().await;
     let services = |batch: &Batch| {
         let heads = batch.upserts.iter();
@@ -69,9 +71,11 @@ async fn a_list_read_anew_counts_however_old_it_is() {
     let controller = Controller::start(1).await;
     let mut asked = controller.asked();
     controller.store.note_marks(&read(900, 1, 1));
+    controller.store.note_planned();
     let mut agent = Agent::say(&controller, hello(told(1000, 2))).await;
     assert_eq!(asked.recv().await, Some(Kind::Service));
     controller.store.note_marks(&read(200, 3, 2));
+    controller.store.note_planned();
     assert!(agent.batch().await.snapshot);
 }
 
@@ -80,6 +84,7 @@ async fn who_knows_as_much_or_less_is_served_at_once() {
     let controller = Controller::start(1).await;
     let mut asked = controller.asked();
     controller.store.note_marks(&read(9, 2, 1));
+    controller.store.note_planned();
     for watermark in [
         told(9, 2),
         told(5, 1),

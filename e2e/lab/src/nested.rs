@@ -15,12 +15,14 @@ use crate::process;
 /// built once.
 const PACKAGES: &[&str] = &["portolan-controller", AGENT, "portolan-e2e"];
 /// Their programs.
-const PROGRAMS: &[&str] = &["portolan-controller", AGENT, SCENARIOS];
+const PROGRAMS: &[&str] = &["portolan-controller", PLUGIN, AGENT, SCENARIOS];
+/// What kubectl starts for `kubectl proxyplan`.
+const PLUGIN: &str = "kubectl-proxyplan";
 /// The agent's package, and its program.
 const AGENT: &str = "portolan-agent";
 /// The others.
 const PACKAGES_BESIDE_AGENT: &[&str] = &["portolan-controller", "portolan-e2e"];
-const PROGRAMS_BESIDE_AGENT: &[&str] = &["portolan-controller", SCENARIOS];
+const PROGRAMS_BESIDE_AGENT: &[&str] = &["portolan-controller", PLUGIN, SCENARIOS];
 /// The program that runs scenarios in place.
 pub const SCENARIOS: &str = "portolan-scenarios";
 

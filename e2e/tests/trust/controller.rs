@@ -14,7 +14,7 @@ use portolan_controller::known::Shared;
 use portolan_controller::metrics::{Counters, Metrics};
 use portolan_controller::serve::{Entrance, Listen, Listener, serve};
 use portolan_controller::store::Store;
-use portolan_controller::tls::{Pair, Presented, server_config};
+use portolan_controller::tls::{Pair, Presented, Spoken, server_config};
 use portolan_controller::trust::{Gate, Reviewed, Reviewer, Token, TokenOptions, Tokens};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
@@ -93,7 +93,7 @@ impl Controller {
             review_period: Duration::from_secs(600),
         };
         let gate = Gate::Tokens(Tokens::new(options, Arc::new(Nodes), counters.clone()));
-        let config = server_config(presented.clone()).unwrap();
+        let config = server_config(presented.clone(), Spoken::Streams).unwrap();
         let entrance = Entrance::secure(config, gate, counters.clone());
         let opened = listen().open(entrance).await.unwrap();
         Self::serving(opened, presented, &counters)

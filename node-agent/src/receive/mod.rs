@@ -6,6 +6,8 @@
 mod access;
 mod address;
 mod controllers;
+#[cfg(test)]
+mod fuzz;
 mod heard;
 mod link;
 mod session;
@@ -16,6 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_plan::PlanHash;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
 use portolan_proto::{MAX_MESSAGE_BYTES, wire};
 use portolan_reconcile::Drift;
@@ -119,7 +122,9 @@ impl Receiver {
         // This controller has heard nothing yet.
         self.draining.mark_changed();
         let mut told = Told {
-            drift: (self.applied.clone(), Drift::default()),
+            applied: self.applied.clone(),
+            drift: Drift::default(),
+            hash: PlanHash::default(),
             closed: self.health.closed(),
         };
         loop {
@@ -149,6 +154,7 @@ impl Receiver {
                             heard.note(watermark);
                             self.health.queued(generation, changes);
                             let applied = self.applied(generation).await?;
+                            told.hash = applied.hash;
                             session.ack(batch, expected, &applied)
                         }
                         Err(mismatch) => {
@@ -176,8 +182,11 @@ impl Receiver {
 
 /// What else is told of the node.
 struct Told {
-    /// What was told of drift, and where it comes from.
-    drift: (watch::Receiver<Applied>, Drift),
+    applied: watch::Receiver<Applied>,
+    /// What was told of drift.
+    drift: Drift,
+    /// What was told to be in force. An answer tells it too; what failed then comes into force later.
+    hash: PlanHash,
     /// What cannot be listened on.
     closed: watch::Receiver<BTreeSet<String>>,
 }
@@ -189,7 +198,9 @@ async fn tell(
     told: &mut Told,
 ) -> Result<(), StreamError> {
     let Told {
-        drift: (applied, drift),
+        applied,
+        drift,
+        hash,
         closed,
     } = told;
     // The room first: this may be given up at each wait, and what changed is then still to be told.
@@ -197,15 +208,15 @@ async fn tell(
     let news = tokio::select! {
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
-        applied = applied.wait_for(|applied| applied.drift != *drift) => {
-            applied.map(|applied| Some(applied.drift.clone()))
+        applied = applied.wait_for(|applied| applied.drift != *drift || applied.hash != *hash) => {
+            applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
         }
     };
     if let Some(news) = news.map_err(|_| StreamError::Ending)? {
-        *drift = news;
+        (*drift, *hash) = news;
     }
     let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
-    room.send(Session::status(&draining, drift, &closed));
+    room.send(Session::status(&draining, drift, &closed, *hash));
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::programmer::Applied;
 
 /// How many unreadable entries are named.
-const UNDECODABLE_TOLD: usize = 8;
+pub(super) const UNDECODABLE_TOLD: usize = 8;
 
 /// How many ports that cannot be listened on are named.
 const CLOSED_TOLD: usize = 8;
@@ -174,6 +174,7 @@ impl Session {
         draining: &BTreeSet<IpAddr>,
         drift: &Drift,
         closed: &BTreeSet<String>,
+        applied: PlanHash,
     ) -> wire::AgentMessage {
         let of_kind = |(kind, count): (&DriftKind, &DriftCount)| wire::Drift {
             kind: kind.to_string(),
@@ -185,6 +186,7 @@ impl Session {
             draining: draining::write(draining),
             drift: drift.iter().map(of_kind).collect(),
             closed_ports: closed.iter().take(CLOSED_TOLD).cloned().collect(),
+            applied_hash: applied.to_bytes().to_vec(),
         }))
     }
 
@@ -253,6 +255,12 @@ impl Session {
             return Err(SessionError::TooLarge { batch: open.batch });
         }
         Ok(())
+    }
+
+    /// How many entries of the batch that is open are remembered as unreadable.
+    #[cfg(test)]
+    pub(super) fn undecodable(&self) -> usize {
+        self.undecodable.len()
     }
 
     /// The answer to a batch that took effect.

@@ -228,7 +228,7 @@ mod tests {
     use portolan_plan::PlanHash;
 
     use super::*;
-    use crate::board::Acked;
+    use crate::board::{Acked, InForce};
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
@@ -255,6 +255,7 @@ mod tests {
             overdue: None,
             drifted: Some(Arc::default()),
             closed_ports: Arc::default(),
+            in_force: InForce::default(),
         }
     }
 

@@ -1,7 +1,10 @@
 //! Several controllers on a real API server: all serve, one writes, and agents go on with another one when
 //! theirs is gone.
 
+mod convergence;
+
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
-    shows: "three controllers: all serve, one leads; its end, by a signal or without, moves agents and the lead",
+    shows: "three controllers: all serve, one leads; its end moves agents and the lead; on which nodes a change is",
     run,
 };
 
@@ -102,6 +105,16 @@ impl Replica {
     fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
+
+    /// Where its pages are.
+    fn pages(&self) -> Option<SocketAddr> {
+        let said = self.said();
+        let line = said
+            .lines()
+            .find(|line| line.contains("health and metrics"))?;
+        let (_, address) = line.split_once("address=")?;
+        address.split_whitespace().next()?.parse().ok()
+    }
 }
 
 /// All of them.
@@ -178,6 +191,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     };
     checks.check("every agent has its plan", rig.wait_first_plans());
     checks.check("from all controllers", serve_some(&replicas));
+    convergence::run(&replicas, checks)?;
     let leader = replicas.wait_leader(None, TAKEN)?;
     checks.check("one of them writes ProxyPlans", written(&replicas));
     stage

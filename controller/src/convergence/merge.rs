@@ -1,0 +1,219 @@
+//! The answers of several controllers as one: each agent has its stream at one of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::{Convergence, Waiting};
+
+/// What is known of a Node object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    /// Whether its condition Ready is True.
+    pub ready: bool,
+}
+
+/// A node that is not waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Excluded {
+    /// Its name.
+    pub node: String,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Whether a change is everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// The Service, NAMESPACE/NAME.
+    pub service: String,
+    /// Whether every node has it that is not excluded.
+    pub converged: bool,
+    /// What keeps all of it up, in words; empty where only nodes do.
+    pub held_up: Vec<String>,
+    /// How many nodes have it in force.
+    pub in_force: usize,
+    /// Nodes that do not have it yet.
+    pub waiting: Vec<Waiting>,
+    /// Nodes that are not waited for.
+    pub excluded: Vec<Excluded>,
+}
+
+impl Verdict {
+    /// Something else keeps all of it up.
+    pub fn not_yet(&mut self, reason: &str) {
+        self.converged = false;
+        self.held_up.push(reason.into());
+    }
+}
+
+/// Puts answers together. A node that no controller has a stream of is waited for, unless it is not
+/// Ready, no Node object is there any more, or all controllers are without it for `unseen` seconds.
+/// Without Node objects (`None`) only the last counts.
+pub fn merge(
+    answers: &[Convergence],
+    nodes: Option<&BTreeMap<String, Node>>,
+    unseen: u64,
+) -> Verdict {
+    let service = answers.first().map(|answer| answer.service.clone());
+    let mut waiting: BTreeMap<&str, String> = BTreeMap::new();
+    let mut away: Option<BTreeMap<&str, u64>> = None;
+    for answer in answers {
+        let here = answer.away.iter();
+        let here: BTreeMap<_, _> = here.map(|away| (&*away.node, away.seconds)).collect();
+        for Waiting { node, reason } in &answer.waiting {
+            waiting.insert(node, reason.clone());
+        }
+        away = Some(match away {
+            None => here,
+            // Who has a stream anywhere is not away.
+            Some(before) => {
+                let both = before.into_iter();
+                let both =
+                    both.filter_map(|(node, seconds)| Some((node, seconds.min(*here.get(node)?))));
+                both.collect()
+            }
+        });
+    }
+    let mut excluded = Vec::new();
+    for (node, seconds) in away.unwrap_or_default() {
+        match why_excluded(nodes, node, seconds, unseen) {
+            Some(reason) => excluded.push(Excluded {
+                node: node.into(),
+                reason,
+            }),
+            None => {
+                let reason = format!("no controller has a stream to it, for {seconds} s");
+                waiting.insert(node, reason);
+            }
+        }
+    }
+    let held_up = held_up(answers);
+    let total = answers.iter().map(|answer| answer.nodes).max().unwrap_or(0);
+    let waiting: Vec<_> = waiting
+        .into_iter()
+        .map(|(node, reason)| Waiting {
+            node: node.into(),
+            reason,
+        })
+        .collect();
+    Verdict {
+        service: service.unwrap_or_default(),
+        converged: held_up.is_empty() && waiting.is_empty(),
+        held_up,
+        in_force: total.saturating_sub(waiting.len() + excluded.len()),
+        waiting,
+        excluded,
+    }
+}
+
+/// What keeps all of it up.
+fn held_up(answers: &[Convergence]) -> Vec<String> {
+    let mut reasons = BTreeSet::new();
+    if answers.is_empty() {
+        reasons.insert("no controller answers".to_owned());
+    }
+    for answer in answers {
+        for kind in &answer.behind {
+            reasons.insert(format!(
+                "a controller has not planned the newest {kind} yet"
+            ));
+        }
+        if answer.listed {
+            reasons.insert("the address is among the backends".to_owned());
+        }
+    }
+    reasons.into_iter().collect()
+}
+
+fn why_excluded(
+    nodes: Option<&BTreeMap<String, Node>>,
+    node: &str,
+    seconds: u64,
+    unseen: u64,
+) -> Option<String> {
+    let known = nodes.map(|nodes| nodes.get(node));
+    match known {
+        Some(None) => Some("its Node object is gone".into()),
+        Some(Some(Node { ready: false })) => Some("it is not Ready, and has no stream".into()),
+        _ if seconds >= unseen => Some(format!(
+            "no controller has had a stream to it for {seconds} s; is an agent there?"
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Away;
+    use super::*;
+
+    fn answer(waiting: &[&str], away: &[(&str, u64)]) -> Convergence {
+        Convergence {
+            service: "shop/cart".into(),
+            served: true,
+            nodes: 4,
+            waiting: waiting
+                .iter()
+                .map(|node| Waiting {
+                    node: (*node).into(),
+                    reason: "on its way".into(),
+                })
+                .collect(),
+            away: away
+                .iter()
+                .map(|(node, seconds)| Away {
+                    node: (*node).into(),
+                    seconds: *seconds,
+                })
+                .collect(),
+            ..Convergence::default()
+        }
+    }
+
+    #[test]
+    fn a_node_is_with_one_of_the_controllers() {
+        let one = answer(&[], &[("c", 9), ("d", 9)]);
+        let two = answer(&["c"], &[("a", 9), ("b", 9)]);
+        let both = merge(&[one.clone(), two], None, 60);
+        assert!(!both.converged);
+        assert_eq!((both.waiting.len(), both.in_force), (1, 3));
+        let two = answer(&[], &[("a", 9), ("b", 9)]);
+        assert!(merge(&[one.clone(), two], None, 60).converged);
+        let alone = merge(&[one], None, 60);
+        assert!(!alone.converged, "nobody knows of c and d");
+        assert_eq!(alone.waiting.len(), 2);
+    }
+
+    #[test]
+    fn nodes_that_are_away_are_waited_for_unless_there_is_a_reason() {
+        let one = answer(&[], &[("c", 9), ("d", 99)]);
+        let found = merge(std::slice::from_ref(&one), None, 60);
+        assert_eq!((found.waiting.len(), found.excluded.len()), (1, 1));
+        assert_eq!(found.excluded[0].node, "d");
+        let node = |name: &str, ready| (name.to_owned(), Node { ready });
+        let nodes = BTreeMap::from([node("a", true), node("b", true), node("c", false)]);
+        let found = merge(&[one], Some(&nodes), 6000);
+        assert!(found.converged, "{found:?}");
+        assert_eq!((found.excluded.len(), found.in_force), (2, 2));
+    }
+
+    #[test]
+    fn what_was_not_planned_is_nowhere() {
+        assert!(!merge(&[], None, 60).converged);
+        let behind = Convergence {
+            behind: vec!["EndpointSlice".into()],
+            ..answer(&[], &[])
+        };
+        let listed = Convergence {
+            listed: true,
+            ..answer(&[], &[])
+        };
+        for held_up in [behind, listed] {
+            let found = merge(&[held_up, answer(&[], &[])], None, 60);
+            assert!(!found.converged);
+            assert_eq!(found.held_up.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What this controller knows.
+
+use std::time::{Duration, SystemTime};
+
+use super::{Away, Convergence, Question, Waiting};
+use crate::board::{Board, Delivery};
+use crate::store::Store;
+
+/// Answers a question; this controller runs since `started`.
+pub fn answer(
+    question: &Question,
+    store: &Store,
+    board: &Board,
+    started: SystemTime,
+    now: SystemTime,
+) -> Convergence {
+    // How far was read first: what is published later than that only makes the answer later.
+    let behind = {
+        let planned = store.planned();
+        let planned = planned.borrow();
+        let is_behind = |kind, version| planned.get(kind).is_none_or(|mark| mark.newest < version);
+        let asked = question.read.iter();
+        let behind = asked.filter(|(kind, version)| is_behind(kind, **version));
+        behind.map(|(kind, _)| kind.name().to_owned()).collect()
+    };
+    let standing = store.standing(&question.service, question.gone);
+    let (mut waiting, mut away) = (Vec::new(), Vec::new());
+    let names = store.node_names();
+    let mut deliveries = board.all();
+    for name in &names {
+        let node = name.to_string();
+        let since = |since| now.duration_since(since).unwrap_or_default();
+        match deliveries.remove(name) {
+            Some(delivery) if delivery.connected => {
+                if delivery.in_force.version() < standing.changed.max(1) {
+                    let reason = reason(&delivery, since);
+                    waiting.push(Waiting { node, reason });
+                }
+            }
+            gone => {
+                let seconds = since(gone.map_or(started, |gone| gone.since)).as_secs();
+                away.push(Away { node, seconds });
+            }
+        }
+    }
+    Convergence {
+        service: question.service.to_string(),
+        served: standing.served,
+        behind,
+        listed: standing.listed,
+        nodes: names.len(),
+        waiting,
+        away,
+    }
+}
+
+/// Why a node does not have it.
+fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String {
+    if let Some(sent) = delivery.overdue {
+        let seconds = since(sent).as_secs();
+        return format!("its agent has not answered for {seconds} s; see its log on the node");
+    }
+    match &delivery.acked {
+        Some((_, acked)) if acked.failed_operations > 0 => {
+            let first = acked.failures.first().map_or("", String::as_str);
+            let failed = acked.failed_operations;
+            format!("{failed} operations failed on it, the first: {first}")
+        }
+        Some((_, acked)) if !acked.undecodable.is_empty() => format!(
+            "its agent cannot read {}; is it older than the controller?",
+            acked.undecodable[0]
+        ),
+        Some(_) => "on its way".into(),
+        None => "its agent has just connected".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use portolan_plan::{NodeEntry, ServiceId};
+    use portolan_planner::Update;
+
+    use super::*;
+    use crate::board::Acked;
+    use crate::watch::{Kind, Mark};
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn question(version: u64) -> Question {
+        Question {
+            service: ServiceId::new("shop", "cart"),
+            gone: None,
+            read: [(Kind::EndpointSlice, version)].into(),
+        }
+    }
+
+    /// Three nodes and a Service that is gone: its removal is the change.
+    fn store() -> Store {
+        let store = Store::default();
+        let node = |name: &str| {
+            let entry = NodeEntry {
+                name: name.into(),
+                ..NodeEntry::default()
+            };
+            (Arc::from(name), Some(Arc::new(entry)))
+        };
+        store.publish(Update {
+            nodes: ["a", "b", "c"].into_iter().map(node).collect(),
+            ..Update::default()
+        });
+        store.publish(Update {
+            services: [(ServiceId::new("shop", "cart"), None)].into(),
+            ..Update::default()
+        });
+        store
+    }
+
+    #[test]
+    fn who_has_it_who_has_not_and_why() {
+        let (store, board) = (store(), Board::default());
+        let ask = |version| answer(&question(version), &store, &board, at(0), at(100));
+        let all = ask(7);
+        assert_eq!(all.behind, ["EndpointSlice"], "nothing was read yet");
+        assert_eq!((all.nodes, all.away.len()), (3, 3));
+        assert_eq!(all.away[0].seconds, 100, "since the controller started");
+
+        let mark = Mark {
+            newest: 7,
+            ..Mark::default()
+        };
+        store.note_marks(&BTreeMap::from([(Kind::EndpointSlice, mark)]));
+        assert_eq!(ask(7).behind, ["EndpointSlice"], "it is not planned yet");
+        store.note_planned();
+        assert!(ask(7).behind.is_empty());
+        assert_eq!(ask(8).behind, ["EndpointSlice"]);
+
+        let a = board.connected("a", "0.1.0", at(10));
+        a.reached(2);
+        let b = board.connected("b", "0.1.0", at(10));
+        b.reached(1);
+        let failed = Acked {
+            failures: vec!["no memory".into()],
+            failed_operations: 2,
+            ..Acked::default()
+        };
+        board.acked("b", failed, at(20));
+        board.connected("c", "0.1.0", at(10));
+        board.gone("c", at(10), at(70));
+        let found = ask(7);
+        assert_eq!(found.waiting.len(), 1);
+        assert_eq!(found.waiting[0].node, "b");
+        assert!(found.waiting[0].reason.contains("no memory"));
+        let away = Away {
+            node: "c".into(),
+            seconds: 30,
+        };
+        assert_eq!(found.away, [away]);
+
+        b.reached(3);
+        assert!(ask(7).waiting.is_empty());
+    }
+}

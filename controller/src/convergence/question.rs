@@ -1,0 +1,140 @@
+//! What is asked for, as a query of a URL.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use portolan_plan::ServiceId;
+use thiserror::Error;
+
+use crate::watch::Kind;
+
+/// The longest query that is read, in bytes.
+const LONGEST: usize = 1024;
+
+/// A question about a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Which Service.
+    pub service: ServiceId,
+    /// An address that should be among no node's backends any more.
+    pub gone: Option<IpAddr>,
+    /// The newest version of an object of a kind that the answer has to take into account.
+    pub read: BTreeMap<Kind, u64>,
+}
+
+/// A question that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum QuestionError {
+    /// No Service was named.
+    #[error("no Service: ask for ?service=NAMESPACE/NAME")]
+    NoService,
+    /// A part of the query cannot be read.
+    #[error(
+        "{name}={value}: {problem}; see service=NAMESPACE/NAME, gone=IP, Service=VERSION, EndpointSlice=VERSION"
+    )]
+    Part {
+        /// What it is called.
+        name: String,
+        /// What it is.
+        value: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// More than anybody asks.
+    #[error("a query of more than {LONGEST} bytes")]
+    Long,
+}
+
+impl Question {
+    /// Reads a query: `service=shop/cart&gone=10.0.0.1&EndpointSlice=7`. What it holds needs no escapes.
+    ///
+    /// # Errors
+    /// [`QuestionError`] names the part.
+    pub fn read(query: &str) -> Result<Self, QuestionError> {
+        if query.len() > LONGEST {
+            return Err(QuestionError::Long);
+        }
+        let (mut service, mut gone, mut read) = (None, None, BTreeMap::new());
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let wrong = |problem| QuestionError::Part {
+                name: name.into(),
+                value: value.into(),
+                problem,
+            };
+            match name {
+                "service" => {
+                    let id = value.split_once('/').filter(|(ns, name)| {
+                        !ns.is_empty() && !name.is_empty() && !name.contains('/')
+                    });
+                    let (namespace, name) = id.ok_or_else(|| wrong("that is no NAMESPACE/NAME"))?;
+                    service = Some(ServiceId::new(namespace, name));
+                }
+                "gone" => {
+                    let address = value.parse().map_err(|_| wrong("that is no address"))?;
+                    gone = Some(address);
+                }
+                _ => {
+                    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+                    let kind = kind.ok_or_else(|| wrong("nobody knows what that is"))?;
+                    let version = value.parse().map_err(|_| wrong("that is no version"))?;
+                    read.insert(kind, version);
+                }
+            }
+        }
+        Ok(Self {
+            service: service.ok_or(QuestionError::NoService)?,
+            gone,
+            read,
+        })
+    }
+
+    /// The query that asks it.
+    pub fn query(&self) -> String {
+        let mut query = format!("service={}", self.service);
+        // Writing into a String never fails.
+        if let Some(gone) = self.gone {
+            let _ = write!(query, "&gone={gone}");
+        }
+        for (kind, version) in &self.read {
+            let _ = write!(query, "&{}={version}", kind.name());
+        }
+        query
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_read_as_it_was_written() {
+        for gone in [None, Some("10.0.0.1"), Some("fd00::1")] {
+            let question = Question {
+                service: ServiceId::new("shop", "cart"),
+                gone: gone.map(|address| address.parse().unwrap()),
+                read: [(Kind::Service, 7), (Kind::EndpointSlice, 9)].into(),
+            };
+            assert_eq!(Question::read(&question.query()), Ok(question));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let long = format!("service=a/{}", "b".repeat(LONGEST));
+        for (query, words) in [
+            ("", "no Service"),
+            ("gone=10.0.0.1", "no Service"),
+            ("service=cart", "NAMESPACE/NAME"),
+            ("service=a/b/c", "NAMESPACE/NAME"),
+            ("service=a/b&gone=cart", "gone=cart: that is no address"),
+            ("service=a/b&Service=x", "no version"),
+            ("service=a/b&Pod=1", "Pod=1: nobody knows"),
+            (&long, "more than 1024 bytes"),
+        ] {
+            let error = Question::read(query).unwrap_err().to_string();
+            assert!(error.contains(words), "{query}: {error}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Asks controllers for a page.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use http::{StatusCode, Uri};
+use kube::{Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use crate::convergence::{Convergence, PATH, Question};
+
+/// How long a controller may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How controllers are reached, and what they are shown.
+#[derive(Debug, Args)]
+pub(super) struct ControllerArguments {
+    /// The pages of all controllers (their --admin), with commas between: https://10.0.0.5:10271, or
+    /// over loopback http://127.0.0.1:10271. Each agent has its stream at one of them.
+    #[arg(
+        long = "controller",
+        value_name = "URL,...",
+        env = "PORTOLAN_CONTROLLERS",
+        value_delimiter = ',',
+        required = true
+    )]
+    controllers: Vec<String>,
+    /// Certificates of the authority that signs those of the controllers, as PEM.
+    #[arg(long, value_name = "FILE", env = "PORTOLAN_CONTROLLER_CA")]
+    controller_ca: Option<PathBuf>,
+    /// The name in the controllers' certificate.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PORTOLAN_CONTROLLER_NAME",
+        default_value = "portolan-controller"
+    )]
+    controller_name: String,
+    /// A file with the token of a user who may get the page /convergence (a ClusterRole with
+    /// nonResourceURLs). Within a pod it is there.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PORTOLAN_TOKEN_FILE",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    )]
+    token_file: PathBuf,
+}
+
+/// A controller that does not say what was asked.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// It never will.
+    Refused(String),
+    /// It may later.
+    Away(String),
+}
+
+/// One controller.
+pub(super) struct Controller {
+    url: String,
+    client: Client,
+}
+
+impl ControllerArguments {
+    /// Clients of all of them. Nothing is sent yet.
+    pub(super) fn controllers(&self) -> anyhow::Result<Vec<Controller>> {
+        if !self.token_file.exists() {
+            bail!(
+                "--token-file {}: there is no such file; `kubectl create token NAME` makes a token",
+                self.token_file.display()
+            );
+        }
+        let urls = self.controllers.iter();
+        urls.map(|url| self.controller(url)).collect()
+    }
+
+    fn controller(&self, url: &str) -> anyhow::Result<Controller> {
+        let address: Uri = url
+            .parse()
+            .ok()
+            .filter(|uri: &Uri| uri.host().is_some() && uri.scheme().is_some())
+            .with_context(|| {
+                format!("--controller {url:?} is no address; write it like https://10.0.0.5:10271")
+            })?;
+        let host = address.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let local = host == "localhost"
+            || host
+                .parse()
+                .is_ok_and(|host: std::net::IpAddr| host.is_loopback());
+        if address.scheme_str() != Some("https") && !local {
+            bail!("--controller {url}: without TLS only over loopback; write https://");
+        }
+        let mut config = Config::new(address);
+        config.root_cert = self.authority()?;
+        config.tls_server_name = Some(self.controller_name.clone());
+        config.connect_timeout = Some(PATIENCE);
+        config.read_timeout = Some(PATIENCE);
+        config.proxy_url = None;
+        config.auth_info.token_file = Some(self.token_file.display().to_string());
+        let client = Client::try_from(config).with_context(|| format!("--controller {url}"))?;
+        Ok(Controller {
+            url: url.to_owned(),
+            client,
+        })
+    }
+
+    fn authority(&self) -> anyhow::Result<Option<Vec<Vec<u8>>>> {
+        let Some(path) = &self.controller_ca else {
+            return Ok(None);
+        };
+        let says = || format!("--controller-ca {}", path.display());
+        let pem = std::fs::read(path).with_context(says)?;
+        let certificates = CertificateDer::pem_slice_iter(&pem);
+        let der = certificates.map(|certificate| certificate.map(|der| der.to_vec()));
+        let der: Vec<_> = der.collect::<Result<_, _>>().with_context(says)?;
+        if der.is_empty() {
+            bail!("{}: no certificate is in it", says());
+        }
+        Ok(Some(der))
+    }
+}
+
+impl Controller {
+    /// Asks it.
+    ///
+    /// # Errors
+    /// [`Problem`] says whether asking again may help.
+    pub(super) async fn ask(&self, question: &Question) -> Result<Convergence, Problem> {
+        let about = |error: anyhow::Error| format!("{}: {error:#}", self.url);
+        match self.answer(question).await {
+            Ok((status, body)) if status.is_success() => serde_json::from_slice(&body)
+                .context("the answer cannot be read; a newer controller?")
+                .map_err(|error| Problem::Refused(about(error))),
+            Ok((status, body)) => {
+                let words = String::from_utf8_lossy(&body);
+                let words = about(anyhow::anyhow!("{status}: {}", words.trim_end()));
+                Err(if status.is_client_error() {
+                    Problem::Refused(words)
+                } else {
+                    Problem::Away(words)
+                })
+            }
+            Err(error) => Err(Problem::Away(about(error))),
+        }
+    }
+
+    async fn answer(&self, question: &Question) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+        let path = format!("{PATH}?{}", question.query());
+        let request = http::Request::get(path).body(Vec::new())?;
+        let asked = self.client.send(request.map(kube::client::Body::from));
+        let response = tokio::time::timeout(PATIENCE, asked)
+            .await
+            .context("no answer in time")??;
+        let status = response.status();
+        let body = response.into_body().collect_bytes().await?;
+        Ok((status, body.to_vec()))
+    }
+}

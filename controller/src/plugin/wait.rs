@@ -1,0 +1,195 @@
+//! `kubectl proxyplan wait`: until a change is on all nodes.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+use portolan_plan::ServiceId;
+use tokio::time::{Instant, sleep};
+
+use super::ask::{Controller, ControllerArguments, Problem};
+use super::output::{self, Output};
+use super::{NOT_YET, OK};
+use crate::api_server::ApiServer;
+use crate::convergence::{Convergence, Node, Question, Verdict, merge};
+use crate::watch::Kind;
+
+/// How often controllers are asked.
+const EVERY: Duration = Duration::from_millis(200);
+/// How often a person is told what is waited for.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(super) struct WaitArguments {
+    /// The Service.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
+    service: ServiceId,
+    /// Wait until no node sends new connections of the Service to this address: what a preStop hook
+    /// does before its container stops listening.
+    #[arg(long, value_name = "IP")]
+    gone: Option<IpAddr>,
+    /// How long to wait, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// A node that no controller has had a stream to for so many seconds is not waited for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    unseen: u64,
+    #[command(flatten)]
+    controllers: ControllerArguments,
+    /// How the API server is reached. Default: KUBECONFIG, ~/.kube/config, or the service account of
+    /// the pod together with --api-server.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig other than its current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The API server's address, in place of the one found.
+    #[arg(long, value_name = "URL", env = "PORTOLAN_API_SERVER")]
+    api_server: Option<String>,
+    /// What is printed at the end.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+fn service(text: &str) -> Result<ServiceId, String> {
+    text.split_once('/')
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
+        .map(|(namespace, name)| ServiceId::new(namespace, name))
+        .ok_or_else(|| "write it as NAMESPACE/NAME".into())
+}
+
+pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
+    let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
+    let controllers = arguments.controllers.controllers()?;
+    let server = ApiServer {
+        kubeconfig: arguments.kubeconfig.clone(),
+        context: arguments.context.clone(),
+        address: arguments.api_server.clone(),
+    };
+    let client = server.client().await?;
+    let id = &arguments.service;
+    let asked = Asked::read(&client, id)
+        .await
+        .with_context(|| format!("read Service {id}, its EndpointSlices and Nodes"))?;
+    let question = Question {
+        service: id.clone(),
+        gone: arguments.gone,
+        read: asked.versions,
+    };
+    let mut told = Instant::now();
+    loop {
+        let (answers, problems) = ask_all(&controllers, &question).await?;
+        let mut verdict = merge(&answers, Some(&asked.nodes), arguments.unseen);
+        // One that does not answer may hold streams: its nodes are then away from all others.
+        verdict.held_up.extend(problems);
+        if !asked.exists && answers.iter().any(|answer| answer.served) {
+            verdict.not_yet("a controller has not seen yet that the Service is gone");
+        }
+        let over = Instant::now() >= deadline;
+        if verdict.converged || over {
+            output::print(&verdict, arguments.output)?;
+            return Ok(if verdict.converged { OK } else { NOT_YET });
+        }
+        if told.elapsed() >= TOLD_EVERY && io::stderr().is_terminal() {
+            told = Instant::now();
+            tell(&verdict);
+        }
+        sleep(EVERY).await;
+    }
+}
+
+fn tell(verdict: &Verdict) {
+    let (in_force, waiting) = (verdict.in_force, verdict.waiting.len());
+    let first = verdict.held_up.first().cloned().or_else(|| {
+        let first = verdict.waiting.first()?;
+        Some(format!("{}: {}", first.node, first.reason))
+    });
+    drop(writeln!(
+        io::stderr().lock(),
+        "{in_force} nodes have it, {waiting} do not yet; {}",
+        first.unwrap_or_default()
+    ));
+}
+
+/// What all controllers say, and why some say nothing.
+async fn ask_all(
+    controllers: &[Controller],
+    question: &Question,
+) -> anyhow::Result<(Vec<Convergence>, Vec<String>)> {
+    let asked = controllers
+        .iter()
+        .map(|controller| controller.ask(question));
+    let (mut answers, mut problems) = (Vec::new(), Vec::new());
+    for answer in join_all(asked).await {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(Problem::Away(problem)) => problems.push(problem),
+            Err(Problem::Refused(problem)) => bail!(problem),
+        }
+    }
+    Ok((answers, problems))
+}
+
+/// What the API server holds.
+struct Asked {
+    exists: bool,
+    versions: BTreeMap<Kind, u64>,
+    nodes: BTreeMap<String, Node>,
+}
+
+impl Asked {
+    async fn read(client: &Client, id: &ServiceId) -> kube::Result<Self> {
+        let (namespace, name) = (&*id.namespace, &*id.name);
+        let services: Api<core::Service> = Api::namespaced(client.clone(), namespace);
+        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
+        let of_service =
+            ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+        let (service, slices) = (
+            services.get_opt(name).await?,
+            slices.list(&of_service).await?,
+        );
+        let nodes: Api<core::Node> = Api::all(client.clone());
+        let nodes = nodes.list(&ListParams::default()).await?;
+        let mut versions = BTreeMap::new();
+        let newest = slices.items.iter().filter_map(version).max();
+        versions.extend(newest.map(|newest| (Kind::EndpointSlice, newest)));
+        let of_service = service.as_ref().and_then(version);
+        versions.extend(of_service.map(|version| (Kind::Service, version)));
+        let ready = |node: &core::Node| {
+            (
+                node.name_any(),
+                Node {
+                    ready: is_ready(node),
+                },
+            )
+        };
+        Ok(Self {
+            exists: service.is_some(),
+            versions,
+            nodes: nodes.items.iter().map(ready).collect(),
+        })
+    }
+}
+
+/// The version of an object; a number, as all API servers since 1.35 promise.
+fn version(object: &impl kube::ResourceExt) -> Option<u64> {
+    object.resource_version()?.parse().ok()
+}
+
+fn is_ready(node: &core::Node) -> bool {
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

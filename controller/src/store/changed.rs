@@ -1,0 +1,65 @@
+//! At which version of the plans each Service changed last.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use portolan_plan::ServiceId;
+
+/// How many Services that are gone are remembered. Of an older one it is known that it changed before
+/// all of them.
+const MOST_GONE: usize = 16_384;
+
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    at: BTreeMap<ServiceId, u64>,
+    /// Those that are gone, the oldest first.
+    gone: VecDeque<(u64, ServiceId)>,
+    /// No Service that is not named changed after this version.
+    before: u64,
+}
+
+impl Changed {
+    /// A Service is there and changed, or is gone.
+    pub(super) fn note(&mut self, service: &ServiceId, version: u64, gone: bool) {
+        self.at.insert(service.clone(), version);
+        if !gone {
+            return;
+        }
+        self.gone.push_back((version, service.clone()));
+        if self.gone.len() > MOST_GONE
+            && let Some((version, service)) = self.gone.pop_front()
+            // It may have come back since, or gone again.
+            && self.at.get(&service) == Some(&version)
+        {
+            self.at.remove(&service);
+            self.before = version;
+        }
+    }
+
+    /// The version of its last change, or one that came after it.
+    pub(super) fn at(&self, service: &ServiceId) -> u64 {
+        self.at.get(service).copied().unwrap_or(self.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_that_are_gone_are_remembered_for_a_while_and_never_thought_older_than_they_are() {
+        let id = |number: u64| ServiceId::new("shop", format!("s{number}"));
+        let mut changed = Changed::default();
+        assert_eq!(changed.at(&id(1)), 0);
+        changed.note(&id(0), 1, true);
+        changed.note(&id(0), 2, false);
+        let last = 2 + u64::try_from(MOST_GONE).unwrap() + 5;
+        for version in 3..=last {
+            changed.note(&id(version), version, true);
+        }
+        assert_eq!(changed.at(&id(0)), 2, "it is there");
+        assert_eq!(changed.at(&id(last)), last);
+        assert!(changed.at(&id(3)) >= 3);
+        assert!(changed.gone.len() <= MOST_GONE);
+        assert!(changed.at.len() <= MOST_GONE + 1);
+    }
+}

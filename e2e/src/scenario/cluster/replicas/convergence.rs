@@ -1,0 +1,264 @@
+//! `kubectl proxyplan wait` with several controllers: it ends when every agent has a change in force, and
+//! not before.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{LOOK, MOVED, NODES, Replicas, pod};
+use crate::control_plane::Reach;
+use crate::control_plane::kubelet::LabNode;
+use crate::light_agents::FAILURE;
+use crate::program::{Ended, Program};
+use crate::scenario::Checks;
+
+/// A node on which nobody runs an agent.
+const WITHOUT_AGENT: u8 = NODES + 1;
+
+/// Who may ask, and who may not.
+const ACCESS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: convergence}
+rules:
+- nonResourceURLs: [/convergence]
+  verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: convergence}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: convergence}
+subjects: [{kind: ServiceAccount, name: pipeline, namespace: portolan}]
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: pipeline, namespace: portolan}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: stranger, namespace: portolan}
+";
+
+/// Asks as one of these accounts.
+struct Plugin<'a> {
+    replicas: &'a Replicas<'a, 'a>,
+    controllers: String,
+    kubeconfig: String,
+}
+
+impl Plugin<'_> {
+    fn token(&self, account: &str) -> Result<PathBuf> {
+        let words = ["create", "token", account, "-n", "portolan"];
+        let token = self.replicas.rig.plane.kubectl(&words)?;
+        let path = self.replicas.rig.file(&format!("token-of-{account}"));
+        std::fs::write(&path, token.trim())?;
+        Ok(path)
+    }
+
+    fn wait_as(&self, account: &str, more: &[&str]) -> Result<Ended> {
+        let token = self.token(account)?.display().to_string();
+        let words = [
+            "wait",
+            "--service",
+            "default/web",
+            "--controller",
+            &self.controllers,
+            "--kubeconfig",
+            &self.kubeconfig,
+            "--token-file",
+            &token,
+            "-o",
+            "json",
+        ];
+        Program::ProxyPlan.try_with_input(&[&words[..], more].concat(), "")
+    }
+
+    /// How it ended, and what it printed.
+    fn wait(&self, more: &[&str]) -> Result<(i32, Value)> {
+        let ended = self.wait_as("pipeline", more)?;
+        let code = ended.status.code().context("it was killed")?;
+        let verdict = serde_json::from_str(&ended.output)
+            .with_context(|| format!("{}{}", ended.output, ended.errors))?;
+        Ok((code, verdict))
+    }
+
+    /// Waits for what comes in time.
+    fn converges(&self, more: &[&str]) -> Result<Value> {
+        let seconds = self.replicas.stage.waits.limit(MOVED).as_secs().to_string();
+        let (code, verdict) = self.wait(&[&["--timeout", &seconds], more].concat())?;
+        ensure!(code == 0, "it ended with {code}: {verdict}");
+        ensure!(verdict["converged"] == true, "{verdict}");
+        Ok(verdict)
+    }
+}
+
+pub(super) fn run(replicas: &Replicas<'_, '_>, checks: &mut Checks) -> Result<()> {
+    let rig = replicas.rig;
+    rig.plane.apply(ACCESS)?;
+    let pages = replicas.all.iter().map(super::Replica::pages);
+    let pages: Option<Vec<_>> = pages.collect();
+    let pages = pages.context("a controller has no pages")?;
+    let urls = pages.iter().map(|address| format!("http://{address}"));
+    let plugin = Plugin {
+        replicas,
+        controllers: urls.collect::<Vec<_>>().join(","),
+        kubeconfig: rig.plane.kubeconfig(Reach::Here).display().to_string(),
+    };
+    checks.check("a Service is in force on every node", {
+        plugin.converges(&[]).and_then(|verdict| on_all(&verdict))
+    });
+    checks.check(
+        "a new endpoint is in every plan once it is waited for",
+        arrives(&plugin),
+    );
+    checks.check(
+        "a node that fails to apply it is waited for by name, and no other",
+        failing(&plugin),
+    );
+    checks.check(
+        "an endpoint that goes is in no plan once it is waited for",
+        goes(&plugin),
+    );
+    checks.check(
+        "a node that nobody has seen is waited for, and excluded after a while",
+        unseen(&plugin),
+    );
+    checks.check("a stranger learns nothing", stranger(&plugin));
+    Ok(())
+}
+
+fn on_all(verdict: &Value) -> Result<()> {
+    ensure!(verdict["inForce"] == u64::from(NODES), "{verdict}");
+    Ok(())
+}
+
+/// The address of a pod that our kubelet has started.
+fn address_of(plugin: &Plugin<'_>, name: &str) -> Result<IpAddr> {
+    let path = "jsonpath={.status.podIP}";
+    let words = ["get", "pod", name, "-o", path];
+    let address = || {
+        Ok(plugin
+            .replicas
+            .rig
+            .plane
+            .kubectl(&words)?
+            .trim()
+            .parse()
+            .ok())
+    };
+    let waits = plugin.replicas.stage.waits;
+    waits.until("the pod to have an address", MOVED, LOOK, address, || {
+        name.to_owned()
+    })
+}
+
+/// Nodes whose plans have the address for this Service. A pod that ends still serves the Service of
+/// policy Local on its own node, which has nobody else.
+fn holders(plugin: &Plugin<'_>, address: IpAddr) -> Result<usize> {
+    let agents = plugin.replicas.rig.agents()?;
+    let mut holders = 0;
+    for node in agents.nodes() {
+        let plan = serde_json::to_value(agents.plan(node))?;
+        let services = plan["services"].as_array().context("no Services")?;
+        let mut services = services.iter().filter(|service| service["name"] == "web");
+        let address = format!("\"{address}\"");
+        let has = services.any(|service| service["ports"].to_string().contains(&address));
+        holders += usize::from(has);
+    }
+    Ok(holders)
+}
+
+/// Waits until the API server tells of the endpoint: what is not there yet is not waited for.
+fn wait_slice(plugin: &Plugin<'_>, address: IpAddr, there: bool) -> Result<()> {
+    let of_service = "kubernetes.io/service-name=web";
+    let path =
+        "jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.addresses[0]} {end}";
+    let words = ["get", "endpointslices", "-l", of_service, "-o", path];
+    let told = || {
+        let text = plugin.replicas.rig.plane.kubectl(&words)?;
+        let address = address.to_string();
+        let found = text.split_whitespace().any(|word| word == address);
+        Ok((found == there).then_some(()))
+    };
+    let waits = plugin.replicas.stage.waits;
+    waits.until("the slice to follow", MOVED, LOOK, told, || {
+        address.to_string()
+    })
+}
+
+fn arrives(plugin: &Plugin<'_>) -> Result<()> {
+    plugin.replicas.rig.plane.apply(&pod(6))?;
+    let address = address_of(plugin, "web-6")?;
+    wait_slice(plugin, address, true)?;
+    on_all(&plugin.converges(&[])?)?;
+    let holders = holders(plugin, address)?;
+    ensure!(holders == usize::from(NODES), "{holders} plans have it");
+    Ok(())
+}
+
+fn failing(plugin: &Plugin<'_>) -> Result<()> {
+    let agents = plugin.replicas.rig.agents()?;
+    agents.set_failing("node-7", true);
+    plugin.replicas.rig.plane.apply(&pod(7))?;
+    let address = address_of(plugin, "web-7")?;
+    wait_slice(plugin, address, true)?;
+    let (code, verdict) = plugin.wait(&["--timeout", "3"])?;
+    agents.set_failing("node-7", false);
+    ensure!(code == 1, "it ended with {code}: {verdict}");
+    let waiting = verdict["waiting"].as_array().context("no list")?;
+    ensure!(waiting.len() == 1, "{verdict}");
+    ensure!(waiting[0]["node"] == "node-7", "{verdict}");
+    let reason = waiting[0]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains(FAILURE), "{verdict}");
+    // No batch follows: the agent tells by itself that what failed works now.
+    on_all(&plugin.converges(&[])?)
+}
+
+fn goes(plugin: &Plugin<'_>) -> Result<()> {
+    let address = address_of(plugin, "web-7")?;
+    let gone = address.to_string();
+    let (code, verdict) = plugin.wait(&["--gone", &gone, "--timeout", "1"])?;
+    ensure!(
+        code == 1,
+        "it is there, and it ended with {code}: {verdict}"
+    );
+    let words = ["delete", "pod", "web-7", "--wait=false"];
+    plugin.replicas.rig.plane.kubectl(&words)?;
+    on_all(&plugin.converges(&["--gone", &gone])?)?;
+    let holders = holders(plugin, address)?;
+    ensure!(holders == 0, "{holders} plans have it");
+    Ok(())
+}
+
+fn unseen(plugin: &Plugin<'_>) -> Result<()> {
+    let node = LabNode::numbered(WITHOUT_AGENT);
+    plugin.replicas.rig.kubelet.register(&node.object())?;
+    let name = format!("node-{WITHOUT_AGENT}");
+    let known = || {
+        let (_, verdict) = plugin.wait(&["--timeout", "0", "--unseen", "3600"])?;
+        Ok((verdict["waiting"][0]["node"] == name.as_str()).then_some(()))
+    };
+    let waits = plugin.replicas.stage.waits;
+    waits.until("controllers to know the node", MOVED, LOOK, known, || {
+        name.clone()
+    })?;
+    let verdict = plugin.converges(&["--unseen", "1"])?;
+    on_all(&verdict)?;
+    ensure!(verdict["excluded"][0]["node"] == name.as_str(), "{verdict}");
+    let words = ["delete", "node", &name, "--wait=false"];
+    plugin.replicas.rig.plane.kubectl(&words).map(drop)
+}
+
+fn stranger(plugin: &Plugin<'_>) -> Result<()> {
+    let ended = plugin.wait_as("stranger", &[])?;
+    let said = &ended.errors;
+    ensure!(ended.status.code() == Some(2), "{said}");
+    ensure!(
+        said.contains("403") && said.contains("stranger may not get /convergence"),
+        "{said}"
+    );
+    ensure!(ended.output.is_empty(), "{}", ended.output);
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Whatever a controller sends, an agent does not panic, keeps what it has until a whole batch adds up,
+//! and holds no more than was sent.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use portolan_plan::{BackendList, Entry, EntryHash, EntryKey, NodePlan, strategies};
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::{encode_entry, item, wire};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::session::{Session, Step, UNDECODABLE_TOLD};
+use crate::slot::PlanSlot;
+
+/// How many streams are tried; `PORTOLAN_FUZZ_CASES` names another number.
+fn cases() -> u32 {
+    let named = std::env::var("PORTOLAN_FUZZ_CASES").ok();
+    named.and_then(|cases| cases.parse().ok()).unwrap_or(20_000)
+}
+
+/// Items as controllers make them, some of the same keys: made once, they cost more than all else.
+static ITEMS: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
+    let mut runner = TestRunner::deterministic();
+    let mut items = Vec::new();
+    let mut lists: Vec<(EntryKey, Arc<BackendList>)> = Vec::new();
+    for _ in 0..48 {
+        let (key, entry) = strategies::entry().new_tree(&mut runner).unwrap().current();
+        items.push(item::upsert(&key, encode_entry(&entry)));
+        items.push(item::remove(&key));
+        if let Entry::List(list) = entry {
+            for (_, other) in &lists {
+                let base = EntryHash::of(&key, &encode_entry(&Entry::List(list.clone())));
+                items.push(item::patch(&key, base, &list, other));
+            }
+            lists.push((key, list));
+        }
+    }
+    items
+});
+
+fn some_item() -> impl Strategy<Value = Bytes> {
+    let right = || any::<prop::sample::Index>().prop_map(|at| at.get(&ITEMS).clone());
+    let damaged =
+        (right(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(item, at, by)| {
+            let mut bytes = item.to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] ^= by;
+            Bytes::from(bytes)
+        });
+    prop_oneof![
+        12 => right(),
+        2 => damaged,
+        1 => vec(any::<u8>(), 0..24).prop_map(Bytes::from),
+    ]
+}
+
+fn begin() -> impl Strategy<Value = wire::Begin> {
+    let buckets = prop_oneof![3 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..5)];
+    (0..3_u64, any::<bool>(), buckets).prop_map(|(batch, snapshot, buckets)| wire::Begin {
+        batch,
+        snapshot,
+        buckets,
+        ..wire::Begin::default()
+    })
+}
+
+fn items() -> impl Strategy<Value = wire::Items> {
+    vec(some_item(), 0..6).prop_map(|items| wire::Items { items })
+}
+
+fn commit() -> impl Strategy<Value = wire::Commit> {
+    let hash = prop_oneof![9 => vec(any::<u8>(), 16), 1 => vec(any::<u8>(), 0..20)];
+    (0..3_u64, hash).prop_map(|(batch, plan_hash)| wire::Commit { batch, plan_hash })
+}
+
+fn message() -> impl Strategy<Value = wire::PlanMessage> {
+    let whole = (
+        prop::option::weighted(0.9, begin()),
+        prop::option::weighted(0.9, items()),
+        prop::option::weighted(0.9, commit()),
+    );
+    let whole = whole.prop_map(|(begin, items, commit)| wire::Batch {
+        begin,
+        items,
+        commit,
+    });
+    let gone = vec(vec(any::<u8>(), 0..18), 0..3);
+    let message = prop_oneof![
+        4 => begin().prop_map(Message::Begin),
+        6 => items().prop_map(Message::Items),
+        4 => commit().prop_map(Message::Commit),
+        3 => whole.prop_map(Message::Batch),
+        1 => gone.prop_map(|addresses| Message::Gone(wire::Gone { addresses })),
+    ];
+    prop::option::weighted(0.98, message).prop_map(|message| wire::PlanMessage { message })
+}
+
+/// A stream until its end, or until the agent gives it up.
+fn follow(messages: Vec<wire::PlanMessage>) {
+    let slot = PlanSlot::default();
+    let mut session = Session::new("node-a".into());
+    let mut sent = 0;
+    for message in messages {
+        sent += match &message.message {
+            Some(Message::Items(items)) => items.items.len(),
+            Some(Message::Batch(batch)) => batch.items.as_ref().map_or(0, |all| all.items.len()),
+            _ => 0,
+        };
+        let before = slot.peek(NodePlan::hash);
+        match session.take(message, |key| slot.list(key)) {
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                assert_eq!(slot.peek(NodePlan::hash), before);
+                // The next stream begins with a new session.
+                session = Session::new("node-a".into());
+            }
+            Ok(Step::More | Step::Gone(_)) => {
+                assert_eq!(slot.peek(NodePlan::hash), before);
+            }
+            Ok(Step::Commit {
+                staged, expected, ..
+            }) => {
+                assert!(staged.len() <= sent, "more than was sent");
+                let wrong = slot.commit(staged.clone(), expected);
+                let Err(mismatch) = wrong else {
+                    assert_eq!(slot.peek(NodePlan::hash), expected);
+                    continue;
+                };
+                let now = slot.peek(NodePlan::hash);
+                assert_eq!(now, before, "what does not add up changes nothing");
+                // The same with the hash that a controller would have named.
+                slot.commit(staged, mismatch.found).unwrap();
+                slot.peek(|plan| {
+                    assert_eq!(plan.hash(), mismatch.found);
+                    let sum = plan.bucket_hashes().total();
+                    assert_eq!(sum, mismatch.found, "a plan is its entries");
+                });
+            }
+        }
+        assert!(session.undecodable() <= UNDECODABLE_TOLD);
+    }
+}
+
+/// I-3, over whole streams.
+#[test]
+fn no_controller_can_make_an_agent_panic_or_take_half_a_batch() {
+    let config = Config {
+        cases: cases(),
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new(config);
+    let tried = runner.run(&vec(message(), 1..12), |messages| {
+        follow(messages);
+        Ok(())
+    });
+    tried.unwrap();
+}
