@@ -78,6 +78,11 @@ struct Demo {
 enum Bench {
     /// The node agent: programming a whole plan, one change, a restart, memory.
     Node(bench::Options),
+    /// What the stream costs the controller, with agents of all nodes and a real API server.
+    Stream(bench::stream::Options),
+    /// The agents of `bench stream`.
+    #[command(hide = true)]
+    StreamClients(bench::stream::ClientOptions),
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +112,12 @@ pub fn main() -> ExitCode {
         }
         What::Demo(demo) => show(demo),
         What::Bench(Bench::Node(options)) => measure(options),
+        What::Bench(Bench::Stream(options)) => stage(None, None)
+            .and_then(|stage| bench::stream::run(&stage, &options))
+            .map(|()| true),
+        What::Bench(Bench::StreamClients(options)) => {
+            bench::stream::run_clients(&options).map(|()| true)
+        }
         What::Dial(dial) => stage(None, None)
             .and_then(|stage| demo::dial(&stage, &dial.from, dial.to, dial.udp, dial.times)),
     };

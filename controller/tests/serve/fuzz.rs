@@ -8,7 +8,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Agent, Controller, LIMIT};
@@ -109,8 +111,12 @@ fn stream() -> impl Strategy<Value = Vec<wire::AgentMessage>> {
 
 /// Says all of it, and reads until the controller has had enough or half a dozen messages came.
 async fn talk(mut client: PlanStreamClient<Channel>, messages: Vec<wire::AgentMessage>) {
-    let ends = futures::stream::iter(messages).chain(futures::stream::pending());
-    let Ok(answer) = client.watch(ends).await else {
+    let (says, outgoing) = mpsc::channel(messages.len());
+    for message in messages {
+        says.try_send(message).unwrap();
+    }
+    // The stream is open as long as somebody could say more.
+    let Ok(answer) = client.watch(ReceiverStream::new(outgoing)).await else {
         return;
     };
     let mut answers = answer.into_inner();

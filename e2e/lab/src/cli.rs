@@ -98,6 +98,8 @@ struct Scenarios {
 enum Bench {
     /// The node agent: programming a whole plan, one change, a restart, memory
     Node(BenchNode),
+    /// The stream: agents of thousands of nodes, one change, many changes, another controller
+    Stream(BenchStream),
 }
 
 #[derive(Args)]
@@ -106,6 +108,14 @@ struct BenchNode {
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
     /// --services N, --endpoints M, --runs R, -o json, as `portolan-scenarios bench node` takes them
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+struct BenchStream {
+    /// --agents N, --services N, --endpoints N, --churn S, -o json, as `portolan-scenarios bench stream`
+    /// takes them
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
@@ -202,6 +212,11 @@ fn run(command: Command) -> Result<u8> {
                 .chain(words.iter().map(String::as_str))
                 .collect();
             scenarios::measure(&words, place, &mut std::io::stdout())
+        }
+        Command::Bench(Bench::Stream(BenchStream { words })) => {
+            let words = words.iter().map(String::as_str);
+            let words: Vec<&str> = ["bench", "stream"].into_iter().chain(words).collect();
+            cluster::measure(&words, &mut std::io::stdout())
         }
         Command::Cluster(Words { words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();

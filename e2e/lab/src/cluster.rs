@@ -27,10 +27,22 @@ pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     )
 }
 
+/// Runs a measurement of `portolan-scenarios`, built as it is shipped, on a control plane of this machine.
+///
+/// # Errors
+/// As [`run_scenarios`].
+pub fn measure(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    run_built(Profile::Release, words, sink)
+}
+
 fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    run_built(Profile::Dev, words, sink)
+}
+
+fn run_built(profile: Profile, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     packages::ensure()?;
     let assets = tools::ensure()?;
-    let programs = Programs::build(Profile::Dev)?;
+    let programs = Programs::build(profile)?;
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command
         .args(words)

@@ -21,6 +21,7 @@ mod process;
 mod recording;
 mod report;
 pub mod scale;
+pub mod stream;
 mod watched;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,189 @@
+//! Light agents of all nodes in a process of their own, so that what the controller costs is told by its
+//! own `/proc`. It is told on standard input what to look for, and says on standard output when all have it.
+
+use std::io::{BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use portolan_agent::receive::{Access, Address};
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_stream_client::PlanStreamClient;
+use portolan_proto::{MAX_MESSAGE_BYTES, wire};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::holder::{Holder, Lists};
+
+/// A pause before a stream that ended is opened again; each agent has its own share of it.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Who they are.
+#[derive(Debug, Clone, Args)]
+pub struct ClientOptions {
+    /// The controller's socket.
+    #[arg(long)]
+    socket: PathBuf,
+    /// How many.
+    #[arg(long)]
+    agents: u32,
+}
+
+/// What is looked for, and who has it.
+#[derive(Debug, Default)]
+struct Look {
+    /// Grows with each thing that is looked for.
+    number: u64,
+    part: String,
+    have: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    agents: u64,
+    lists: Lists,
+    look: RwLock<(u64, Arc<str>)>,
+    found: Mutex<Look>,
+    /// Agents that hold a whole plan.
+    whole: AtomicU64,
+}
+
+/// Runs until standard input ends.
+///
+/// # Errors
+/// Threads cannot be started.
+pub fn run(options: &ClientOptions) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the agents' threads")?;
+    let shared = Arc::new(Shared {
+        agents: options.agents.into(),
+        lists: Lists::default(),
+        look: RwLock::new((0, "".into())),
+        found: Mutex::default(),
+        whole: AtomicU64::new(0),
+    });
+    let access = Access::insecure(Address::Unix(options.socket.clone()));
+    for number in 1..=options.agents {
+        drop(runtime.spawn(follow(shared.clone(), access.clone(), number)));
+    }
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        if let Some(part) = line.strip_prefix("look ") {
+            shared.look_for(part);
+            say("looking");
+        }
+    }
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Whoever started this process has ended when nobody reads.
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+fn microseconds() -> u128 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_micros()
+}
+
+impl Shared {
+    fn look_for(&self, part: &str) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.number += 1;
+        found.part = part.to_owned();
+        found.have = 0;
+        let mut look = self.look.write().unwrap_or_else(PoisonError::into_inner);
+        *look = (found.number, part.into());
+    }
+
+    fn looked_for(&self) -> (u64, Arc<str>) {
+        let look = self.look.read().unwrap_or_else(PoisonError::into_inner);
+        look.clone()
+    }
+
+    /// One more has it.
+    fn found(&self, number: u64) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.number != number {
+            return;
+        }
+        found.have += 1;
+        if found.have == self.agents {
+            say(&format!("all {} {}", found.part, microseconds()));
+        }
+    }
+
+    /// One more holds a whole plan.
+    fn whole(&self) {
+        if self.whole.fetch_add(1, Ordering::Relaxed) + 1 == self.agents {
+            say(&format!("whole {}", microseconds()));
+        }
+    }
+}
+
+async fn follow(shared: Arc<Shared>, access: Access, number: u32) {
+    let node = super::objects::node_name(number);
+    let (mut holder, mut last, mut first) = (Holder::default(), 0, true);
+    let share = PAUSE / 500 * (number % 500);
+    loop {
+        tokio::time::sleep(share).await;
+        let ended = stream(&shared, &access, &node, &mut holder, &mut last, &mut first).await;
+        if let Err(error) = ended
+            && error.to_string().contains("add up")
+        {
+            say(&format!("wrong {node}: {error:#}"));
+            holder = Holder::default();
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn stream(
+    shared: &Shared,
+    access: &Access,
+    node: &str,
+    holder: &mut Holder,
+    last: &mut u64,
+    first: &mut bool,
+) -> Result<()> {
+    let channel = access.connect().await?;
+    let mut client = PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let (answers, outgoing) = mpsc::channel(4);
+    let answer = |message| wire::AgentMessage {
+        message: Some(message),
+    };
+    answers
+        .send(answer(Answer::Hello(holder.hello(node))))
+        .await?;
+    let messages = client.watch(ReceiverStream::new(outgoing)).await?;
+    let mut messages = messages.into_inner();
+    // What the batch that is open is about.
+    let mut marked = None;
+    while let Some(message) = messages.message().await? {
+        let (number, part) = shared.looked_for();
+        let took = holder.take(message, &shared.lists, &part)?;
+        if took.marked && *last < number {
+            marked = Some(number);
+        }
+        if let Some(commit) = took.committed {
+            let ack = holder.ack(&commit)?;
+            if let Some(number) = marked.take() {
+                *last = number;
+                shared.found(number);
+            }
+            if std::mem::take(first) {
+                shared.whole();
+            }
+            answers.send(answer(Answer::Ack(ack))).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! What the stream costs the controller: agents of all nodes in one other process, objects in a real API
+//! server, and the controller as it is shipped.
+//!
+//! Times of a change begin when the API server has stored it (the answer to the request) and end when
+//! the last agent has received and hashed it, or when the controller has the last agent's answer. Bytes are
+//! those that the controller counts as written, before TLS. What the agents cost is on the same
+//! processors, so a machine with two of them shows the worst of it.
+
+mod clients;
+mod holder;
+mod objects;
+mod process;
+mod report;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+pub use clients::{ClientOptions, run as run_clients};
+
+use super::Form;
+use crate::control_plane::{ControlPlane, Options as PlaneOptions, Reach};
+use crate::installation;
+use crate::scenario::Stage;
+use objects::{LARGE, LARGE_ENDPOINTS, PROBE, Size};
+use process::{Agents, Controller};
+use report::Figures;
+
+/// How large, and what is printed.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Agents, each of a node.
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    agents: u32,
+    /// Services of the cluster.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    services: u32,
+    /// Endpoints of each.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=100))]
+    endpoints: u32,
+    /// For how many seconds endpoints change, 200 each second.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
+    churn: u64,
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+}
+
+/// Changes of one endpoint that are measured by themselves.
+const CHANGES: u32 = 20;
+/// The same of the large list.
+const LARGE_CHANGES: u32 = 5;
+/// Endpoints that change in a second of churn.
+const CHURN: u64 = 200;
+/// Between two looks while endpoints change.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Everything that is measured on.
+struct Bench<'a> {
+    stage: &'a Stage,
+    size: Size,
+    runtime: Runtime,
+    client: Client,
+    controller: Controller,
+    agents: Agents,
+    generation: u32,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// Something could not be measured, or an agent held what it should not.
+pub fn run(stage: &Stage, options: &Options) -> Result<()> {
+    let size = Size {
+        nodes: options.agents,
+        services: options.services,
+        endpoints: options.endpoints,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let quiet = PlaneOptions {
+        controllers: vec!["namespace-controller".into()],
+        ..PlaneOptions::default()
+    };
+    progress(&format!(
+        "a control plane, and {} Services in it …",
+        size.services
+    ));
+    let plane = ControlPlane::start(stage.waits, quiet)?;
+    installation::install(|words, input| plane.kubectl_with_input(words, input))?;
+    let client = runtime.block_on(client(&plane))?;
+    runtime.block_on(objects::create(&client, size))?;
+    let kubeconfig = plane.user(installation::CONTROLLER, None, Reach::Here)?;
+    let controller = Controller::start(&kubeconfig, stage.waits)?;
+    let mut figures = Figures::of(size);
+    progress(&format!("{} agents …", size.nodes));
+    let begin = Instant::now();
+    let agents = Agents::start(&controller.socket(), size.nodes)?;
+    let mut bench = Bench {
+        stage,
+        size,
+        runtime,
+        client,
+        controller,
+        agents,
+        generation: 0,
+    };
+    bench.first(begin, &mut figures)?;
+    progress("single changes …");
+    bench.singly(&mut figures)?;
+    progress(&format!(
+        "{CHURN} changes a second for {} s …",
+        options.churn
+    ));
+    bench.churn(Duration::from_secs(options.churn), &mut figures)?;
+    figures.controller_rss_mb = bench.controller.memory_mb()?;
+    figures.controller_cpu_s = bench.controller.cpu_seconds()?;
+    progress("another controller …");
+    bench.restart(&kubeconfig, &mut figures)?;
+    let slice = objects::bytes_of_slice(&bench.client, PROBE);
+    figures.slice_bytes = bench.runtime.block_on(slice)?;
+    let large = objects::bytes_of_slice(&bench.client, LARGE);
+    figures.large_slice_bytes = bench.runtime.block_on(large)?;
+    bench.agents.check()?;
+    match options.output {
+        Form::Table => figures.table(stage.console),
+        Form::Json => stage.console.line(&serde_json::to_string(&figures)?),
+    }
+    Ok(())
+}
+
+/// What is done now, beside what is printed.
+fn progress(what: &str) {
+    // With standard error closed nobody wants to know.
+    drop(writeln!(std::io::stderr(), "{what}"));
+}
+
+async fn client(plane: &ControlPlane) -> Result<Client> {
+    let file = Kubeconfig::read_from(plane.kubeconfig(Reach::Here))?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(file, &options).await?;
+    Ok(Client::try_from(config)?)
+}
+
+impl Bench<'_> {
+    /// Until all agents hold their plans.
+    fn first(&mut self, begin: Instant, figures: &mut Figures) -> Result<()> {
+        let all = f64::from(self.size.nodes);
+        let waits = self.stage.waits;
+        self.controller.wait("connected_agents", all, waits)?;
+        figures.connect_s = begin.elapsed().as_secs_f64();
+        self.agents.whole()?;
+        self.controller.wait("nodes_in_force", all, waits)?;
+        figures.snapshot_s = begin.elapsed().as_secs_f64();
+        figures.snapshot_mb = self.controller.bytes()? / all / 1e6;
+        Ok(())
+    }
+
+    /// One change after the other, each when the one before is everywhere.
+    fn singly(&mut self, figures: &mut Figures) -> Result<()> {
+        let (mut written, mut acked) = (Vec::new(), Vec::new());
+        let before = self.controller.bytes()?;
+        for _ in 0..CHANGES {
+            let (one, other) = self.change(PROBE, self.size.endpoints)?;
+            written.push(one);
+            acked.push(other);
+        }
+        let all = f64::from(self.size.nodes);
+        let between = self.controller.bytes()?;
+        figures.bytes_per_agent_small = (between - before) / all / f64::from(CHANGES);
+        figures.change_written(written)?;
+        figures.change_acked(acked)?;
+        let mut written = Vec::new();
+        for _ in 0..LARGE_CHANGES {
+            written.push(self.change(LARGE, 100)?.0);
+        }
+        let bytes = self.controller.bytes()? - between;
+        figures.bytes_per_agent_large = bytes / all / f64::from(LARGE_CHANGES);
+        figures.large_written(written)?;
+        ensure!(LARGE_ENDPOINTS > 100, "the large list is in one slice");
+        Ok(())
+    }
+
+    /// Changes an endpoint of a Service; milliseconds until all agents have it, and until the controller
+    /// has all their answers.
+    fn change(&mut self, service: &str, count: u32) -> Result<(f64, f64)> {
+        let (written, stored) = self.see(service, count)?;
+        let all = f64::from(self.size.nodes);
+        self.controller
+            .wait("nodes_in_force", all, self.stage.waits)?;
+        Ok((written, process::milliseconds_since(stored)))
+    }
+
+    /// The same without the answers; also when it was stored, in microseconds since 1970.
+    fn see(&mut self, service: &str, count: u32) -> Result<(f64, u128)> {
+        self.agents.look_for(&format!("/{service}/"))?;
+        self.generation += 1;
+        let change = objects::change(&self.client, self.size, service, 0, count, self.generation);
+        self.runtime.block_on(change)?;
+        let stored = process::microseconds();
+        let received = self.agents.all_have()?;
+        // A watch may tell sooner than the answer comes.
+        let written = received.saturating_sub(stored);
+        Ok((process::milliseconds(written), stored))
+    }
+
+    /// Many changes, and one that is looked at.
+    fn churn(&mut self, length: Duration, figures: &mut Figures) -> Result<()> {
+        let (client, size) = (self.client.clone(), self.size);
+        let changes = length.as_secs() * CHURN;
+        let churn = self.runtime.spawn(churn(client, size, changes));
+        let begin = Instant::now();
+        let mut lags = Vec::new();
+        while !churn.is_finished() {
+            lags.push(self.see(PROBE, self.size.endpoints)?.0);
+            std::thread::sleep(PROBE_EVERY);
+        }
+        self.runtime.block_on(churn)??;
+        let seconds = begin.elapsed().as_secs_f64();
+        let changes = u32::try_from(changes).unwrap_or(u32::MAX);
+        figures.churn_per_s = f64::from(changes) / seconds;
+        figures.churn_lag(lags)
+    }
+
+    /// Another controller in the place of this one; agents come back with what they hold.
+    fn restart(&mut self, kubeconfig: &std::path::Path, figures: &mut Figures) -> Result<()> {
+        let all = f64::from(self.size.nodes);
+        let waits = self.stage.waits;
+        self.controller.wait("nodes_in_force", all, waits)?;
+        let begin = Instant::now();
+        self.controller.replace(kubeconfig)?;
+        self.controller.wait("nodes_in_force", all, waits)?;
+        figures.restart_s = begin.elapsed().as_secs_f64();
+        figures.restart_bytes_per_agent = self.controller.bytes()? / all;
+        Ok(())
+    }
+}
+
+/// Moves endpoints of one Service after the other.
+async fn churn(client: Client, size: Size, changes: u64) -> Result<()> {
+    let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / CHURN));
+    let mut under_way: JoinSet<Result<()>> = JoinSet::new();
+    for number in 0..changes {
+        ticks.tick().await;
+        if under_way.len() >= objects::AT_ONCE
+            && let Some(done) = under_way.join_next().await
+        {
+            done??;
+        }
+        let client = client.clone();
+        let service = u32::try_from(number % u64::from(size.services)).unwrap_or(0);
+        let generation = u32::try_from(number).unwrap_or(0) + 1_000;
+        under_way.spawn(async move {
+            let name = objects::service_name(service);
+            let from = service * size.endpoints;
+            objects::change(&client, size, &name, from, size.endpoints, generation).await
+        });
+    }
+    while let Some(done) = under_way.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+/// A figure of some, by its share of the way to the largest.
+fn percentile(mut figures: Vec<f64>, share: f64) -> Result<f64> {
+    figures.sort_by(f64::total_cmp);
+    let last = figures
+        .len()
+        .checked_sub(1)
+        .context("nothing was measured")?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a place in a short list"
+    )]
+    let place = (last as f64 * share).ceil() as usize;
+    figures.get(place).copied().context("nothing was measured")
+}

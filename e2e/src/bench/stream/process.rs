@@ -1,0 +1,251 @@
+//! The two processes: the controller, and the agents.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+
+use crate::program::{Program, Running};
+use crate::waits::Waits;
+use crate::work_folder::WorkFolder;
+
+/// Until all agents have their plans, and for anything else that is waited for, on hardware.
+const LIMIT: Duration = Duration::from_secs(900);
+/// Lines of the agents that nobody has read yet.
+const LINES: usize = 1024;
+/// How often the controller's figures are read.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The time in microseconds since 1970, which both processes have.
+pub(super) fn microseconds() -> u128 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_micros()
+}
+
+/// Microseconds as milliseconds.
+pub(super) fn milliseconds(microseconds: u128) -> f64 {
+    f64::from(u32::try_from(microseconds).unwrap_or(u32::MAX)) / 1000.0
+}
+
+/// Milliseconds since a time.
+pub(super) fn milliseconds_since(then: u128) -> f64 {
+    milliseconds(microseconds().saturating_sub(then))
+}
+
+/// The controller.
+pub(super) struct Controller {
+    // Ends before its folder goes.
+    running: Option<Running>,
+    folder: WorkFolder,
+    pages: SocketAddr,
+    waits: Waits,
+    starts: u32,
+}
+
+impl Controller {
+    pub(super) fn start(kubeconfig: &Path, waits: Waits) -> Result<Self> {
+        let folder = WorkFolder::private()?;
+        let (running, pages) = start(&folder, kubeconfig, waits, 0)?;
+        Ok(Self {
+            running: Some(running),
+            folder,
+            pages,
+            waits,
+            starts: 0,
+        })
+    }
+
+    /// Kills it, and starts another one at the same place.
+    pub(super) fn replace(&mut self, kubeconfig: &Path) -> Result<()> {
+        self.starts += 1;
+        self.running()?;
+        self.running.take().map_or(Ok(()), Running::kill)?;
+        let (running, pages) = start(&self.folder, kubeconfig, self.waits, self.starts)?;
+        self.running = Some(running);
+        self.pages = pages;
+        Ok(())
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.path.join("controller.sock")
+    }
+
+    fn running(&self) -> Result<&Running> {
+        self.running.as_ref().context("the controller ended")
+    }
+
+    /// A figure of its metrics.
+    fn metric(&self, name: &str) -> Result<f64> {
+        let mut stream = TcpStream::connect(self.pages)?;
+        write!(
+            stream,
+            "GET /metrics HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let name = format!("portolan_controller_{name} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        let line = line.with_context(|| format!("no {name}among the metrics"))?;
+        Ok(line.trim().parse()?)
+    }
+
+    /// Bytes that it has written to agents.
+    pub(super) fn bytes(&self) -> Result<f64> {
+        self.metric("stream_bytes_total")
+    }
+
+    /// Waits for a figure.
+    pub(super) fn wait(&self, name: &str, value: f64, waits: Waits) -> Result<()> {
+        let reached = || Ok((self.metric(name)? >= value).then_some(()));
+        waits.until(name, LIMIT, LOOK, reached, || {
+            format!("it is {:?}", self.metric(name))
+        })
+    }
+
+    pub(super) fn memory_mb(&self) -> Result<f64> {
+        let kilobytes = self
+            .running()?
+            .memory_kb()
+            .context("the controller ended")?;
+        let kilobytes = u32::try_from(kilobytes).unwrap_or(u32::MAX);
+        Ok(f64::from(kilobytes) * 1024.0 / 1e6)
+    }
+
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        self.running()?
+            .cpu_seconds()
+            .context("the controller ended")
+    }
+}
+
+fn start(
+    folder: &WorkFolder,
+    kubeconfig: &Path,
+    waits: Waits,
+    number: u32,
+) -> Result<(Running, SocketAddr)> {
+    let path = folder.path.join(format!("controller-{number}.log"));
+    let log = File::create(&path)?;
+    let listen = format!("unix:{}", folder.path.join("controller.sock").display());
+    let kubeconfig = kubeconfig.display().to_string();
+    let words = [
+        "run",
+        "--kubeconfig",
+        &kubeconfig,
+        "--listen",
+        &listen,
+        "--insecure",
+        "--admin",
+        "127.0.0.1:0",
+        "--log",
+        "warn,portolan_controller::admin=info",
+    ];
+    let running = Program::Controller.start(&words, &log)?;
+    let said = || std::fs::read_to_string(&path).unwrap_or_default();
+    let pages = || {
+        let said = said();
+        let line = said
+            .lines()
+            .find(|line| line.contains("health and metrics"));
+        let address = line.and_then(|line| line.split_once("address="));
+        let address = address.and_then(|(_, rest)| rest.split_whitespace().next());
+        Ok(address.and_then(|address| address.parse().ok()))
+    };
+    let pages = waits.until("the controller to have pages", LIMIT, LOOK, pages, said)?;
+    Ok((running, pages))
+}
+
+/// The agents.
+pub(super) struct Agents {
+    child: Child,
+    commands: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// What they said was wrong.
+    wrong: Vec<String>,
+}
+
+impl Agents {
+    pub(super) fn start(socket: &Path, agents: u32) -> Result<Self> {
+        let program = std::env::current_exe().context("find this program")?;
+        let mut child = Command::new(program)
+            .args(["bench", "stream-clients", "--socket"])
+            .arg(socket)
+            .args(["--agents", &agents.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the agents")?;
+        let commands = child.stdin.take();
+        let output = child.stdout.take().context("no output of the agents")?;
+        let (sender, lines) = sync_channel(LINES);
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            commands,
+            lines,
+            wrong: Vec::new(),
+        })
+    }
+
+    /// The rest of a line that begins like this.
+    fn hear(&mut self, begins: &str) -> Result<String> {
+        loop {
+            match self.lines.recv_timeout(LIMIT) {
+                Ok(line) if line.starts_with("wrong") => self.wrong.push(line),
+                Ok(line) => {
+                    if let Some(rest) = line.strip_prefix(begins) {
+                        return Ok(rest.trim().to_owned());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => bail!("the agents do not say {begins:?}"),
+                Err(RecvTimeoutError::Disconnected) => bail!("the agents have ended"),
+            }
+        }
+    }
+
+    /// Waits until all hold a plan.
+    pub(super) fn whole(&mut self) -> Result<()> {
+        self.hear("whole").map(drop)
+    }
+
+    /// From now on they look for an item with this in its key.
+    pub(super) fn look_for(&mut self, part: &str) -> Result<()> {
+        let commands = self.commands.as_mut().context("the agents have ended")?;
+        writeln!(commands, "look {part}")?;
+        self.hear("looking").map(drop)
+    }
+
+    /// When the last of them had it.
+    pub(super) fn all_have(&mut self) -> Result<u128> {
+        let rest = self.hear("all ")?;
+        let when = rest.rsplit(' ').next().context("no time")?;
+        Ok(when.parse()?)
+    }
+
+    /// Fails if a batch did not add up at one of them.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.wrong.first() {
+            Some(first) => bail!("{} agents were wrong, the first: {first}", self.wrong.len()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        // They end with their input.
+        drop(self.commands.take());
+        drop(self.child.wait());
+    }
+}
