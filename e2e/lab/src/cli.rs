@@ -11,7 +11,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
-use crate::{cluster, demo, guest, mutate, packages, progress, scenarios, test_program, verify};
+use crate::{
+    cluster, demo, fuzz, guest, mutate, packages, progress, scenarios, test_program, verify,
+};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -42,6 +44,8 @@ enum Command {
     ControlPlane(ControlPlane),
     /// Breaks the planner on purpose, one rule at a time, and demands that its tests notice
     Mutate(Mutate),
+    /// Throws a million random messages, or so many, at decoders and at both ends of the stream
+    Fuzz(Fuzz),
     /// Installs what is missing, builds our programs and prints where they are
     Build,
     /// The emulated machine whose kernel has IPVS
@@ -132,6 +136,13 @@ struct Mutate {
     /// Only mutations with this in their name, whatever its case
     #[arg(long, value_name = "NAME-PART")]
     only: Option<String>,
+}
+
+#[derive(Args)]
+struct Fuzz {
+    /// Cases of each test
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    cases: u32,
 }
 
 #[derive(Args)]
@@ -230,6 +241,7 @@ fn run(command: Command) -> Result<u8> {
             let all_killed = mutate::run(only.as_deref(), &mut std::io::stdout())?;
             Ok(u8::from(!all_killed))
         }
+        Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),
         Command::Build => build(),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),
         Command::Guest(GuestCommand::Shell) => guest::shell::connect().map(|()| 0),

@@ -9,6 +9,7 @@ pub mod closing;
 pub mod cluster;
 mod control_plane;
 pub mod demo;
+pub mod fuzz;
 pub mod guest;
 mod libtest;
 pub mod mutate;

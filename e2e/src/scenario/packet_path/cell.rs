@@ -47,7 +47,8 @@ impl<'row> Cell<'row> {
         Self {
             row,
             refused_after: slowest.filter(|_| row.expect == Expect::Refused),
-            verdict: judge(row, limits, attempts, reached),
+            verdict: judge(row, limits, attempts, reached)
+                .map_err(|why| anyhow!("{why:#}; {}", all_of(attempts, reached))),
         }
     }
 
@@ -70,6 +71,15 @@ impl<'row> Cell<'row> {
             .map_or_else(String::new, |why| format!("{why:#}"));
         format!("{} -> {} ({rules}): {why}", row.from.name(), row.dials())
     }
+}
+
+/// How each attempt ended: one that was lost looks otherwise than a way that is closed.
+fn all_of(attempts: &[Attempt], reached: u64) -> String {
+    let told = attempts
+        .iter()
+        .map(|attempt| format!("{} in {} ms", attempt.outcome, attempt.took.as_millis()));
+    let told: Vec<_> = told.collect();
+    format!("all attempts: {}; pods got {reached}", told.join(", "))
 }
 
 /// The attempts that a cell takes, from the calling thread's namespace.

@@ -1,0 +1,147 @@
+//! The bytes of whole messages, as both sides of all releases read them. A change here is a change of the
+//! wire: fields get new numbers, and never another meaning.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use portolan_plan::{Backend, BackendList, Entry, EntryHash, EntryKey};
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::{encode_entry, item, wire};
+use prost::Message as _;
+
+fn list(last: u8) -> Arc<BackendList> {
+    let backend = |number: u8| Backend {
+        address: [10, 244, 1, number].into(),
+        port: 8080,
+        weight: 1,
+    };
+    Arc::new((1..=last).map(backend).collect())
+}
+
+fn key() -> EntryKey {
+    "list/shop/cart/http/IPv4/cluster".parse().unwrap()
+}
+
+fn hash(byte: u8) -> Vec<u8> {
+    vec![byte; 16]
+}
+
+fn watermark() -> wire::Watermark {
+    wire::Watermark {
+        kinds: vec![wire::KindWatermark {
+            kind: "Service".into(),
+            newest: 300,
+            sum: 7,
+        }],
+    }
+}
+
+fn answers() -> Vec<(&'static str, Answer)> {
+    let hello = wire::Hello {
+        node: "node-a".into(),
+        wire_version: 2,
+        agent_version: "0.1.0".into(),
+        plan_hash: hash(0xa1),
+        bucket_hashes: Vec::new(),
+        watermark: Some(watermark()),
+    };
+    let ack = wire::Ack {
+        batch: 3,
+        received_hash: hash(0xa1),
+        applied_hash: hash(0xa2),
+        apply_microseconds: 1500,
+        operations: 12,
+        failures: vec!["no memory".into()],
+        failed_operations: 1,
+        refused: false,
+        undecodable: vec!["head/shop/cart".into()],
+    };
+    let status = wire::Status {
+        draining: vec![vec![10, 244, 1, 5]],
+        drift: vec![wire::Drift {
+            kind: "route".into(),
+            found: 3,
+            repaired: 2,
+            standing: 1,
+        }],
+        closed_ports: vec!["30080".into()],
+        applied_hash: hash(0xa2),
+    };
+    vec![
+        ("hello", Answer::Hello(hello)),
+        ("ack", Answer::Ack(ack)),
+        ("status", Answer::Status(status)),
+    ]
+}
+
+fn messages() -> Vec<(&'static str, Message)> {
+    let (from, to) = (list(2), list(3));
+    let entry = |list: &Arc<BackendList>| encode_entry(&Entry::List(list.clone()));
+    let base = EntryHash::of(&key(), &entry(&from));
+    let items = wire::Items {
+        items: vec![
+            item::upsert(&key(), entry(&from)),
+            item::remove(&key()),
+            item::patch(&key(), base, &from, &to),
+        ],
+    };
+    let begin = wire::Begin {
+        batch: 3,
+        snapshot: true,
+        buckets: vec![1, 255],
+        watermark: Some(watermark()),
+    };
+    let commit = wire::Commit {
+        batch: 3,
+        plan_hash: hash(0xa1),
+    };
+    let gone = wire::Gone {
+        addresses: vec![vec![10, 244, 1, 5]],
+    };
+    let batch = wire::Batch {
+        begin: Some(begin.clone()),
+        items: Some(items.clone()),
+        commit: Some(commit.clone()),
+    };
+    vec![
+        ("begin", Message::Begin(begin)),
+        ("items", Message::Items(items)),
+        ("commit", Message::Commit(commit)),
+        ("gone", Message::Gone(gone)),
+        ("batch", Message::Batch(batch)),
+    ]
+}
+
+/// Sixteen bytes in a line.
+fn shown(text: &mut String, name: &str, bytes: &[u8]) {
+    writeln!(text, "{name}: {} bytes", bytes.len()).unwrap();
+    for line in bytes.chunks(16) {
+        let line: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(text, "  {}", line.join(" ")).unwrap();
+    }
+}
+
+#[test]
+fn messages_have_the_bytes_that_they_always_had() {
+    let mut text = String::new();
+    for (name, answer) in answers() {
+        let message = wire::AgentMessage {
+            message: Some(answer),
+        };
+        let bytes = message.encode_to_vec();
+        assert_eq!(wire::AgentMessage::decode(&*bytes).unwrap(), message);
+        shown(&mut text, name, &bytes);
+    }
+    for (name, message) in messages() {
+        let message = wire::PlanMessage {
+            message: Some(message),
+        };
+        let bytes = message.encode_to_vec();
+        assert_eq!(wire::PlanMessage::decode(&*bytes).unwrap(), message);
+        shown(&mut text, name, &bytes);
+    }
+    insta::assert_snapshot!(text);
+}
