@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::agents::Agents;
 use crate::api_server::ApiServer;
 use crate::serve::{Listen, ListenError};
 use crate::tls::{Files, Kept};
@@ -77,6 +78,8 @@ pub struct Asked {
     pub plans_dir: Option<PathBuf>,
     /// Where health and metrics are.
     pub admin: SocketAddr,
+    /// The agents that it keeps, if any.
+    pub agents: Option<Agents>,
 }
 
 /// Everything that `run` needs to know.
@@ -92,6 +95,8 @@ pub struct Config {
     pub plans_dir: Option<PathBuf>,
     /// Where health and metrics are.
     pub admin: SocketAddr,
+    /// The agents that it keeps, if any.
+    pub agents: Option<Agents>,
 }
 
 /// What was asked for cannot be done.
@@ -119,6 +124,11 @@ pub enum ConfigError {
         "--manifests -: run follows changes, which standard input cannot show; give a folder or a file"
     )]
     Stdin,
+    /// Agents in pods reach no socket of another pod.
+    #[error(
+        "--agents-template with --listen unix:PATH: pods of agents cannot reach that; listen on IP:PORT"
+    )]
+    Unreachable,
     /// The address makes no sense, or would expose plans.
     #[error("--listen: {0}")]
     Listen(#[from] ListenError),
@@ -149,12 +159,16 @@ impl Config {
         if asked.source == Source::Manifests("-".into()) {
             return Err(ConfigError::Stdin);
         }
+        if asked.agents.is_some() && matches!(listen, Listen::Unix(_)) {
+            return Err(ConfigError::Unreachable);
+        }
         Ok(Self {
             source: asked.source,
             listen,
             security,
             plans_dir: asked.plans_dir,
             admin: asked.admin,
+            agents: asked.agents,
         })
     }
 }
@@ -179,6 +193,7 @@ mod tests {
             },
             plans_dir: None,
             admin: (Ipv4Addr::LOCALHOST, 0).into(),
+            agents: None,
         }
     }
 
@@ -221,6 +236,21 @@ mod tests {
         };
         let config = config(in_cluster).unwrap();
         assert!(matches!(config.security, Security::Tls(_)));
+    }
+
+    #[test]
+    fn agents_in_pods_need_an_address() {
+        let agents = Agents {
+            template: "portolan/agents".parse().unwrap(),
+            controllers: "portolan/controllers".parse().unwrap(),
+            pods: "app=controller".into(),
+        };
+        let with = |listen| Asked {
+            agents: Some(agents.clone()),
+            ..asked(listen, true)
+        };
+        says(with("unix:/run/p.sock"), "listen on IP:PORT");
+        assert!(config(with("127.0.0.1:7000")).is_ok());
     }
 
     #[test]

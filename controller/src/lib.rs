@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod agents;
 pub mod api_server;
 pub mod board;
 pub mod cli;

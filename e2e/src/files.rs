@@ -98,6 +98,16 @@ pub const REFUSALS: &str = "tables/refusals.yaml";
 pub const SETTINGS: &str = "tables/settings.yaml";
 
 impl Files {
+    /// Something beside that folder, like `charts/portolan`: programs other than ours read it.
+    ///
+    /// # Errors
+    /// When files are those built in.
+    pub fn beside(&self, path: &str) -> Result<PathBuf> {
+        let folder = self.folder.as_ref().and_then(|folder| folder.parent());
+        let folder = folder.with_context(|| format!("{path} is not built in: give --files e2e"))?;
+        Ok(folder.join(path))
+    }
+
     /// From a folder, or built in.
     #[must_use]
     pub fn at(folder: Option<PathBuf>) -> Self {

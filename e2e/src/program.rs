@@ -62,6 +62,8 @@ pub enum Program {
     KubeControllerManager,
     /// What people read and write the API with.
     Kubectl,
+    /// What people install charts with.
+    Helm,
     /// Tells the tests about the workspace.
     Cargo,
 }
@@ -94,6 +96,7 @@ impl Program {
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
             Self::Cargo => "cargo",
         }
     }
@@ -121,7 +124,8 @@ impl Program {
             | Self::Etcd34
             | Self::KubeApiserver
             | Self::KubeControllerManager
-            | Self::Kubectl => {
+            | Self::Kubectl
+            | Self::Helm => {
                 "`cargo lab cluster` and `cargo lab control-plane`, which build it once and name \
                  its folder in KUBEBUILDER_ASSETS"
             }
@@ -137,7 +141,8 @@ impl Program {
             | Self::Etcd34
             | Self::KubeApiserver
             | Self::KubeControllerManager
-            | Self::Kubectl => true,
+            | Self::Kubectl
+            | Self::Helm => true,
             Self::Ip
             | Self::Ipvsadm
             | Self::Ipset
@@ -207,6 +212,11 @@ impl Program {
         if self == Self::Kubectl {
             // Aliases and defaults of whoever runs this would change what it does.
             command.env("KUBERC", "off");
+        }
+        if self == Self::Helm {
+            for (name, value) in HELM {
+                command.env(name, value);
+            }
         }
         Ok(command)
     }
@@ -294,9 +304,23 @@ impl Program {
     /// # Errors
     /// When it cannot start.
     pub fn start(self, args: &[&str], log: &File) -> Result<Running> {
+        self.start_with(args, &[], log)
+    }
+
+    /// The same with more in its environment.
+    ///
+    /// # Errors
+    /// As [`Program::start`].
+    pub fn start_with(
+        self,
+        args: &[&str],
+        environment: &[(&str, &Path)],
+        log: &File,
+    ) -> Result<Running> {
         let line = self.line(args);
         let child = self
             .command(args)?
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log.try_clone()?)
@@ -311,6 +335,13 @@ impl Program {
     }
 }
 
+/// Plugins and settings of whoever runs this would change what helm does.
+const HELM: [(&str, &str); 4] = [
+    ("HELM_CACHE_HOME", "/nonexistent"),
+    ("HELM_CONFIG_HOME", "/nonexistent"),
+    ("HELM_DATA_HOME", "/nonexistent"),
+    ("HELM_DRIVER", "secret"),
+];
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 

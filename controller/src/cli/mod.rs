@@ -2,6 +2,7 @@
 //!
 //! Touches: arguments, standard output and standard error. What a command does is elsewhere.
 
+mod agents;
 mod explain;
 mod near;
 mod open;

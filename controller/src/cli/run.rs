@@ -16,10 +16,12 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
 
+use super::agents::AgentsArguments;
 use super::open::{Opened, open};
 use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::admin::{self, Pages};
+use crate::agents::{Agents, Operator};
 use crate::api_server::ApiServer;
 use crate::board::Board;
 use crate::config::{Asked, Config, Security, Source};
@@ -83,6 +85,8 @@ pub(super) struct RunArguments {
     /// host's name and a number.
     #[arg(long, value_name = "NAME", env = "PORTOLAN_NAME", requires = "lease")]
     name: Option<String>,
+    #[command(flatten)]
+    agents: AgentsArguments,
     /// What is logged: error, warn, info, debug, or a filter like portolan_controller=debug.
     #[arg(
         long,
@@ -122,6 +126,7 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         tokens: arguments.trust.tokens(),
         plans_dir: arguments.plans_dir,
         admin: arguments.admin,
+        agents: arguments.agents.agents(),
     };
     let (log, lease) = (arguments.log, arguments.lease);
     let name = arguments.name;
@@ -189,7 +194,8 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
     );
     let store = Arc::new(Store::default());
     let board = Arc::new(Board::default());
-    let mut following = Following::start(feed, config.plans_dir, lease, &store, &board);
+    let agents = config.agents.zip(port(&listen));
+    let mut following = Following::start(feed, config.plans_dir, lease, agents, &store, &board);
     let pages = Pages {
         metrics: Metrics::new(&counters, board.clone(), store.clone()),
         store: store.clone(),
@@ -230,6 +236,14 @@ async fn signalled(mut terminate: Signal, mut interrupt: Signal, end: oneshot::S
     tokio::time::sleep(GRACE).await;
 }
 
+/// The port that agents connect to, if it is one: 0 has become a real one.
+fn port(listen: &Listen) -> Option<u16> {
+    match listen {
+        Listen::Tcp(address) => Some(address.port()),
+        Listen::Unix(_) => None,
+    }
+}
+
 /// Where objects come from, open.
 enum Feed {
     Manifests(PathBuf),
@@ -259,6 +273,8 @@ struct Following {
     stop: SyncSender<()>,
     /// Writes objects; without a cluster there is nobody to write to.
     publisher: Option<JoinHandle<()>>,
+    /// Keeps the agents, where it was asked to.
+    operator: Option<JoinHandle<()>>,
     /// Takes part in the election; ends, and gives its lease back, when it is told.
     election: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
 }
@@ -268,6 +284,7 @@ impl Following {
         feed: Feed,
         plans_dir: Option<PathBuf>,
         lease: Option<(LeaseName, String)>,
+        agents: Option<(Agents, u16)>,
         store: &Arc<Store>,
         board: &Arc<Board>,
     ) -> Self {
@@ -282,6 +299,7 @@ impl Following {
                     watches: None,
                     stop,
                     publisher: None,
+                    operator: None,
                     election: None,
                 }
             }
@@ -291,15 +309,19 @@ impl Following {
                 store.relist_by(move |kind| relist.ask(kind));
                 let (publisher, notes) = Publisher::new(client.clone(), known, board.clone());
                 let (stop_leading, stopped_leading) = oneshot::channel::<()>();
-                let (publisher, election) = match lease {
-                    None => (publisher, None),
+                let operator =
+                    agents.map(|(agents, port)| Operator::new(client.clone(), agents, port));
+                let (publisher, leading, election) = match lease {
+                    None => (publisher, None, None),
                     Some((lease, name)) => {
                         let (elector, leading) = Elector::new(client, lease, name);
                         let election = elector.run(async { drop(stopped_leading.await) });
-                        let publisher = publisher.while_leading(leading);
-                        (publisher, Some((tokio::spawn(election), stop_leading)))
+                        let publisher = publisher.while_leading(leading.clone());
+                        let election = (tokio::spawn(election), stop_leading);
+                        (publisher, Some(leading), Some(election))
                     }
                 };
+                let operator = operator.map(|operator| tokio::spawn(operator.run(leading)));
                 let engine = engine.telling(Box::new(move |news| match news {
                     News::Planned(update) => notes.changed(update),
                     News::Readable(id) => notes.read_again(id),
@@ -310,6 +332,7 @@ impl Following {
                     watches: Some(watches),
                     stop,
                     publisher: Some(tokio::spawn(publisher.run(std::future::pending()))),
+                    operator,
                     election,
                 }
             }
@@ -330,9 +353,16 @@ impl Following {
                 None => std::future::pending().await,
             }
         };
+        let operator = async {
+            match &mut self.operator {
+                Some(operator) => drop(operator.await),
+                None => std::future::pending().await,
+            }
+        };
         let part = tokio::select! {
             _ = &mut self.engine => "planning",
             () = publisher => "publishing",
+            () = operator => "keeping agents",
             () = watches => "watching",
         };
         anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
@@ -344,10 +374,11 @@ impl Following {
             watches,
             stop,
             publisher,
+            operator,
             election,
         } = self;
-        if let Some(publisher) = publisher {
-            publisher.abort();
+        for writer in [publisher, operator].into_iter().flatten() {
+            writer.abort();
         }
         if let Some((election, end)) = election {
             drop(end);

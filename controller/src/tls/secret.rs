@@ -121,10 +121,13 @@ impl Keeper {
         for _ in 0..ATTEMPTS {
             let written = match self.secrets.get_opt(name).await? {
                 None => {
-                    let keyring = Keyring::new(&self.kept.name, now)?;
-                    let secret = self.secret(&keyring, ObjectMeta::default())?;
-                    info!(secret = %self.kept.secret, "there is no authority yet; making one");
+                    let secret = self.first(ObjectMeta::default(), now)?;
                     self.secrets.create(&params, &secret).await
+                }
+                // Whoever may create no Secrets is given an empty one.
+                Some(secret) if secret.data.as_ref().is_none_or(BTreeMap::is_empty) => {
+                    let secret = self.first(secret.metadata, now)?;
+                    self.secrets.replace(name, &params, &secret).await
                 }
                 Some(secret) => {
                     let keyring = read(&secret).ok_or(KeptError::Foreign)?;
@@ -144,6 +147,11 @@ impl Keeper {
             }
         }
         Err(KeptError::Conflict)
+    }
+
+    fn first(&self, metadata: ObjectMeta, now: u64) -> Result<Secret, KeptError> {
+        info!(secret = %self.kept.secret, "there is no authority yet; making one");
+        self.secret(&Keyring::new(&self.kept.name, now)?, metadata)
     }
 
     fn secret(&self, keyring: &Keyring, metadata: ObjectMeta) -> Result<Secret, KeptError> {

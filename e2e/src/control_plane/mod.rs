@@ -230,6 +230,16 @@ impl ControlPlane {
         self.running.get(&part)?.memory_kb()
     }
 
+    /// Free ports of loopback, none of its own.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub fn free_ports(&self) -> Result<[u16; 2]> {
+        let ours = self.ports.all();
+        let first = ports::free(&ours)?;
+        Ok([first, ports::free(&[&ours[..], &[first]].concat())?])
+    }
+
     /// Its folder: keys, kubeconfigs, logs and data. Only this user can read it.
     #[must_use]
     pub fn folder(&self) -> &Path {

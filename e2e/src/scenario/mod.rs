@@ -89,6 +89,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::BAD_INPUT,
     cluster::TRUST,
     cluster::REPLICAS,
+    cluster::INSTALL,
     cluster::CHURN,
     cluster::MEMORY,
 ];

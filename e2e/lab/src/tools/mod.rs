@@ -1,4 +1,4 @@
-//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl.
+//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl; and helm.
 //!
 //! Each is taken from the folder that `KUBEBUILDER_ASSETS` names, else from PATH, in both cases
 //! only if it is of the minor version that `e2e/tools` names, else built from there once. What was
@@ -97,6 +97,18 @@ pub const MODULES: &[Module] = &[
                 takes: "below a minute on 2 cores",
             },
         ],
+    },
+    Module {
+        folder: "helm",
+        title: "helm",
+        requires: "helm.sh/helm/v4",
+        version_package: None,
+        tools: &[Tool {
+            name: "helm",
+            package: "helm.sh/helm/v4/cmd/helm",
+            version: &["version", "--short"],
+            takes: "about two minutes on 2 cores",
+        }],
     },
 ];
 
@@ -227,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_find_five_programs_under_five_names() {
+    fn scenarios_find_six_programs_under_six_names() {
         let mut all = names();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), 5, "{all:?}");
+        assert_eq!(all.len(), 6, "{all:?}");
     }
 }

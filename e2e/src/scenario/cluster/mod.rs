@@ -4,6 +4,7 @@ mod audit;
 mod bad_input;
 mod bulk;
 mod churn;
+mod install;
 mod memory;
 mod objects;
 mod printed;
@@ -15,6 +16,7 @@ mod trust;
 
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
+pub(super) use install::SCENARIO as INSTALL;
 pub(super) use memory::SCENARIO as MEMORY;
 pub(super) use objects::SCENARIO as OBJECTS;
 pub(super) use replicas::SCENARIO as REPLICAS;

@@ -1,0 +1,70 @@
+{{/* Labels of every object. Names are fixed: there is one service proxy in a cluster. */}}
+{{- define "portolan.labels" -}}
+app.kubernetes.io/name: portolan
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* What pods of a component are selected by; it never changes. */}}
+{{- define "portolan.selector" -}}
+app.kubernetes.io/name: portolan
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* The image of a component: its own in full, or the one in the repository. */}}
+{{- define "portolan.image" -}}
+{{- with .own }}{{ . }}{{ else -}}
+{{- $missing := "image.repository is required, there is no default registry: build both images, push them and give --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
+{{- $repository := required $missing .root.Values.image.repository -}}
+{{- printf "%s/portolan-%s:%s" (trimSuffix "/" $repository) .component (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "portolan.apiServer" -}}
+{{- $missing := "apiServer.host is required: the address of the API server itself, like --set apiServer.host=10.0.0.5; its Service works only once Portolan serves it. `kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'` shows the one that you use" -}}
+{{- $host := required $missing .Values.apiServer.host -}}
+{{- if and (contains ":" $host) (not (hasPrefix "[" $host)) }}{{ $host = printf "[%s]" $host }}{{ end -}}
+{{- printf "https://%s:%d" $host (int .Values.apiServer.port) -}}
+{{- end }}
+
+{{- define "portolan.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the controller makes its own certificate. */}}
+{{- define "portolan.ownCertificate" -}}
+{{- with .Values.tls }}
+{{- if and .certificateSecret (not .caConfigMap) }}
+{{- fail "tls.certificateSecret without tls.caConfigMap: agents need to know whom to believe; name a ConfigMap with ca.crt" }}
+{{- else if and .caConfigMap (not .certificateSecret) }}
+{{- fail "tls.caConfigMap without tls.certificateSecret: name the Secret with the certificate, or leave both out" }}
+{{- end }}
+{{- if not .certificateSecret }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The spec of the ProxyConfig: what was given, and the network's preset where nothing was. */}}
+{{- define "portolan.configSpec" -}}
+{{- $presets := dict
+  "node-cidr" (dict "mode" "NodeCIDR")
+  "flannel" (dict "mode" "NodeCIDR")
+  "kubenet" (dict "mode" "NodeCIDR")
+  "kindnet" (dict "mode" "NodeCIDR")
+  "calico" (dict "mode" "InterfaceNamePrefix" "prefix" "cali")
+  "cilium" (dict "mode" "InterfaceNamePrefix" "prefix" "lxc")
+  "aws-vpc" (dict "mode" "InterfaceNamePrefix" "prefix" "eni") }}
+{{- $spec := deepCopy .Values.config.spec }}
+{{- $settings := $spec.settings | default dict }}
+{{- if and (hasKey $presets .Values.cni) (not (hasKey $settings "localDetection")) }}
+{{- $settings = set $settings "localDetection" (get $presets .Values.cni) }}
+{{- end }}
+{{- if $settings }}{{ $spec = set $spec "settings" $settings }}{{ end }}
+{{- toYaml $spec }}
+{{- end }}

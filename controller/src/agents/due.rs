@@ -1,0 +1,160 @@
+//! Whether the DaemonSet has to be written. Pure.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use serde_json::Value;
+
+use super::daemon_set::{MANAGED_BY, MANAGER};
+
+/// What our last write made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// What was asked for.
+    pub wanted: Value,
+    /// The object's UID.
+    pub uid: Option<String>,
+    /// Its generation: another one says that somebody changed its spec.
+    pub generation: Option<i64>,
+}
+
+impl Made {
+    /// What the API server made of it.
+    #[must_use]
+    pub fn new(wanted: Value, set: &DaemonSet) -> Self {
+        Self {
+            wanted,
+            uid: set.metadata.uid.clone(),
+            generation: set.metadata.generation,
+        }
+    }
+}
+
+/// Why it is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// There is none.
+    Absent,
+    /// This controller has not written it since it leads.
+    FirstLook,
+    /// It is to be another one.
+    Template,
+    /// Somebody changed it.
+    Others,
+}
+
+/// The DaemonSet is somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign;
+
+/// What has to be written, if anything.
+///
+/// # Errors
+/// [`Foreign`] for one that we have not made.
+pub fn due(
+    found: Option<&DaemonSet>,
+    wanted: &Value,
+    made: Option<&Made>,
+) -> Result<Option<Reason>, Foreign> {
+    let Some(found) = found else {
+        return Ok(Some(Reason::Absent));
+    };
+    if !is_ours(found) {
+        return Err(Foreign);
+    }
+    let Some(made) = made.filter(|made| made.uid == found.metadata.uid) else {
+        return Ok(Some(Reason::FirstLook));
+    };
+    let changed = made.generation != found.metadata.generation || !has_labels(found, wanted);
+    Ok(if made.wanted != *wanted {
+        Some(Reason::Template)
+    } else if changed {
+        Some(Reason::Others)
+    } else {
+        None
+    })
+}
+
+/// By its label, or where somebody took that away, by who has written it.
+fn is_ours(set: &DaemonSet) -> bool {
+    let labels = set.metadata.labels.as_ref();
+    let labelled = labels.and_then(|labels| labels.get(MANAGED_BY));
+    let managers = set.metadata.managed_fields.iter().flatten();
+    let mut managers = managers.filter_map(|entry| entry.manager.as_deref());
+    labelled.is_some_and(|by| by == MANAGER) || managers.any(|manager| manager == MANAGER)
+}
+
+/// Labels are in no generation.
+fn has_labels(set: &DaemonSet, wanted: &Value) -> bool {
+    let labels = set.metadata.labels.as_ref();
+    let has = |key: &str, value: &Value| {
+        let found = labels.and_then(|labels| labels.get(key));
+        found.map(String::as_str) == value.as_str()
+    };
+    let wanted = wanted["metadata"]["labels"].as_object();
+    wanted
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| has(key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn wanted(image: &str) -> Value {
+        json!({"metadata": {"labels": {MANAGED_BY: MANAGER, "a": "b"}}, "image": image})
+    }
+
+    fn found(metadata: &Value) -> DaemonSet {
+        let mut metadata = metadata.clone();
+        metadata["uid"] = "u-1".into();
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn ours(generation: i64) -> DaemonSet {
+        found(&json!({"generation": generation, "labels": {MANAGED_BY: MANAGER, "a": "b"}}))
+    }
+
+    #[test]
+    fn what_is_as_it_was_made_is_not_written() {
+        let (one, two) = (wanted("1"), wanted("2"));
+        let made = Made::new(one.clone(), &ours(3));
+        assert_eq!(due(None, &one, Some(&made)), Ok(Some(Reason::Absent)));
+        assert_eq!(due(Some(&ours(3)), &one, None), Ok(Some(Reason::FirstLook)));
+        assert_eq!(due(Some(&ours(3)), &one, Some(&made)), Ok(None));
+        assert_eq!(
+            due(Some(&ours(3)), &two, Some(&made)),
+            Ok(Some(Reason::Template))
+        );
+        assert_eq!(
+            due(Some(&ours(4)), &one, Some(&made)),
+            Ok(Some(Reason::Others))
+        );
+        let mut another = ours(3);
+        another.metadata.uid = Some("u-2".into());
+        assert_eq!(
+            due(Some(&another), &one, Some(&made)),
+            Ok(Some(Reason::FirstLook))
+        );
+    }
+
+    #[test]
+    fn one_that_somebody_else_made_is_left_alone_and_one_that_lost_its_labels_is_ours() {
+        let one = wanted("1");
+        for metadata in [
+            json!({}),
+            json!({"labels": {MANAGED_BY: "Helm", "a": "b"}}),
+            json!({"managedFields": [{"manager": "kubectl", "operation": "Apply"}]}),
+        ] {
+            assert_eq!(due(Some(&found(&metadata)), &one, None), Err(Foreign));
+        }
+        let by_us = json!([{"manager": MANAGER, "operation": "Apply"}]);
+        let bare = found(&json!({"generation": 3, "managedFields": by_us}));
+        let made = Made::new(one.clone(), &ours(3));
+        assert_eq!(
+            due(Some(&bare), &one, Some(&made)),
+            Ok(Some(Reason::Others))
+        );
+    }
+}

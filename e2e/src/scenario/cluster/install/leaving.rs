@@ -1,0 +1,63 @@
+//! What an uninstall takes and what it leaves, and that one can come back.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::LOOK;
+use super::lab::{Lab, NAMESPACE, RELEASE};
+use crate::scenario::Checks;
+
+/// Until the garbage collector has taken what belonged to what is gone, on hardware.
+const TAKEN: Duration = Duration::from_secs(60);
+/// Kinds that a release has objects of.
+const KINDS: &str = "deployments,daemonsets,poddisruptionbudgets,secrets,configmaps,leases,roles,rolebindings,serviceaccounts";
+const IN_CLUSTER: &str = "clusterroles,clusterrolebindings";
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.end_controller()?;
+    let said = lab.helm(&["uninstall", RELEASE])?;
+    let told = || {
+        ensure!(said.contains("ProxyConfig"), "helm said {said}");
+        Ok(())
+    };
+    checks.check("an uninstall says that it leaves the ProxyConfig", told());
+    checks.check(
+        "and takes all else of the release, the DaemonSet too",
+        gone(lab),
+    );
+    checks.check("definitions, settings and plans stay", stays(lab));
+    checks.check(
+        "it can be installed again over them",
+        lab.install().map(drop),
+    );
+    Ok(())
+}
+
+fn gone(lab: &Lab<'_>) -> Result<()> {
+    let left = || -> Result<Vec<String>> {
+        let words = ["get", KINDS, "-n", NAMESPACE, "-o", "name"];
+        let mut left = lab.plane.kubectl(&words)?;
+        left += &lab.plane.kubectl(&["get", IN_CLUSTER, "-o", "name"])?;
+        let ours = |name: &&str| name.contains("portolan");
+        Ok(left.lines().filter(ours).map(str::to_owned).collect())
+    };
+    let none = || Ok(left()?.is_empty().then_some(()));
+    let waits = lab.stage.waits;
+    waits.until("nothing to be left", TAKEN, LOOK, none, || {
+        format!("{:?} are left", left())
+    })
+}
+
+fn stays(lab: &Lab<'_>) -> Result<()> {
+    let definitions = lab.plane.kubectl(&["get", "crd", "-o", "name"])?;
+    ensure!(definitions.lines().count() == 3, "{definitions}");
+    let path = "jsonpath={.spec.settings.scheduler}";
+    let scheduler = lab
+        .plane
+        .kubectl(&["get", "proxyconfig", "default", "-o", path])?;
+    ensure!(scheduler == "lc", "the scheduler is {scheduler}");
+    let plans = lab.plane.kubectl(&["get", "pp", "-o", "name"])?;
+    ensure!(plans.lines().count() > 0, "plans are gone");
+    Ok(())
+}

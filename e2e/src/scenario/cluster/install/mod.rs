@@ -1,0 +1,167 @@
+//! The chart with the real helm on a fresh API server, and the controller with the arguments and the
+//! rights that come out of it: install, what it keeps, upgrade, uninstall.
+
+mod chart;
+mod lab;
+mod leaving;
+mod rights;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::scenario::{Checks, Scenario, Stage};
+use lab::{Lab, NAMESPACE, NODES, SET};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "install",
+    shows: "helm installs, upgrades and uninstalls the chart; the controller with its arguments and rights keeps the agents' DaemonSet",
+    run,
+};
+
+/// Until the controller has done something that it looks at every 5 s, on hardware.
+const KEPT: Duration = Duration::from_secs(30);
+/// Until plans are in the store.
+const WRITTEN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let chart = stage.files.beside("charts/portolan")?;
+    chart::run(stage, &chart, checks)?;
+    let mut lab = Lab::start(stage, chart)?;
+    installed(&lab, checks)?;
+    lab.start_controller()?;
+    checks.check("kubectl get pp has a row for each node", plans(&lab));
+    let where_they_are = lab.wait_controllers(KEPT);
+    checks.check("agents are told where the controllers are", where_they_are);
+    let made = lab.wait_set("{.spec.template.spec.containers[0].image}", KEPT, |image| {
+        image == "registry.example.com/portolan/portolan-agent:0.1.0"
+    });
+    checks.check("the controller makes the agents' DaemonSet", made);
+    checks.check(
+        "an agent of it is believed and has its plan",
+        lab.agent_connects(),
+    );
+    hands(&lab, checks);
+    upgrade(&lab, checks)?;
+    rights::run(&lab, checks)?;
+    lab.check_running()?;
+    leaving::run(&mut lab, checks)
+}
+
+/// What helm made is what the API server takes.
+fn installed(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    checks.check(
+        "helm installs on a fresh API server",
+        lab.install().map(drop),
+    );
+    checks.check(
+        "everything that it may render is valid to the letter, the agents' DaemonSet too",
+        chart::validate(lab),
+    );
+    Ok(())
+}
+
+fn plans(lab: &Lab<'_>) -> Result<()> {
+    let names = || {
+        let plans = lab.plane.kubectl(&["get", "pp", "-o", "name"])?;
+        Ok((plans.lines().count() == usize::from(NODES)).then_some(()))
+    };
+    let waits = lab.stage.waits;
+    waits.until("a ProxyPlan for each node", WRITTEN, LOOK, names, || {
+        lab.said()
+    })
+}
+
+/// What people do to it by hand.
+fn hands(lab: &Lab<'_>, checks: &mut Checks) {
+    let set_image = || {
+        let image = [
+            "set",
+            "image",
+            SET,
+            "agent=somebody/else:1",
+            "-n",
+            NAMESPACE,
+        ];
+        lab.plane.kubectl(&image)?;
+        lab.wait_set("{.spec.template.spec.containers[0].image}", KEPT, |image| {
+            image.ends_with("/portolan-agent:0.1.0")
+        })
+    };
+    checks.check("an image that was changed by hand is put back", set_image());
+    let elsewhere = || {
+        let patch = r#"{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}"#;
+        lab.plane
+            .kubectl(&["patch", SET, "-n", NAMESPACE, "-p", patch])?;
+        lab.wait_set("{.spec.template.spec.nodeSelector}", KEPT, |selector| {
+            !selector.contains("nowhere")
+        })
+    };
+    checks.check("and a node selector", elsewhere());
+    let deleted = || {
+        let path = "{.metadata.uid}";
+        let before = lab.set(path)?;
+        lab.plane.kubectl(&["delete", SET, "-n", NAMESPACE])?;
+        lab.wait_set(path, KEPT, |uid| !uid.is_empty() && uid != before)
+    };
+    checks.check("one that was deleted is made again", deleted());
+    let forgotten = || {
+        let map = [
+            "delete",
+            "configmap",
+            "portolan-controllers",
+            "-n",
+            NAMESPACE,
+        ];
+        lab.plane.kubectl(&map)?;
+        lab.wait_controllers(KEPT)
+    };
+    checks.check("and so is the list of controllers", forgotten());
+    let steady = || {
+        let path = "{.metadata.generation}";
+        let before = lab.set(path)?;
+        // Two looks.
+        std::thread::sleep(Duration::from_secs(11));
+        let after = lab.set(path)?;
+        ensure!(before == after, "generation {before} became {after}");
+        Ok(())
+    };
+    checks.check("a DaemonSet in order is left as it is", steady());
+}
+
+fn upgrade(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let definitions = lab.chart.join("crds").display().to_string();
+    lab.plane
+        .kubectl(&[
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "-f",
+            &definitions,
+        ])
+        .context("apply definitions as the README says")?;
+    let upgraded = || {
+        lab.upgrade(&[
+            "--set",
+            "agents.log=debug",
+            "--set",
+            "config.spec.settings.scheduler=lc",
+        ])?;
+        lab.wait_set("{.spec.template.spec.containers[0].env}", KEPT, |env| {
+            env.contains(r#""value":"debug""#)
+        })
+    };
+    checks.check("an upgrade reaches the DaemonSet", upgraded());
+    let accepted = || {
+        let path = "jsonpath={.spec.settings.scheduler} {.status.observedGeneration} {.status.conditions[?(@.type==\"Accepted\")].status}";
+        let words = ["get", "proxyconfig", "default", "-o", path];
+        let waits = lab.stage.waits;
+        let told = || Ok((lab.plane.kubectl(&words)? == "lc 2 True").then_some(()));
+        waits.until("the settings to be accepted", WRITTEN, LOOK, told, || {
+            format!("{:?}", lab.plane.kubectl(&words))
+        })
+    };
+    checks.check("and settings of it are in force", accepted());
+    Ok(())
+}

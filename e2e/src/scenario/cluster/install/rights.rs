@@ -1,0 +1,97 @@
+//! The rights that the chart gives, against what the API server saw the controller do with them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::lab::Lab;
+use crate::scenario::Checks;
+
+/// Rights that it did not need here, each with the reason why it may.
+const UNUSED: [&str; 14] = [
+    // Server-side apply asks for it where there is no object; the record calls that a patch.
+    "create configmaps",
+    "create daemonsets",
+    "create proxyplans",
+    "create proxyplanslices",
+    // The chart has made it.
+    "create proxyconfigs",
+    // Nobody looked at pages other than health and metrics.
+    "create subjectaccessreviews",
+    // There are as many nodes and Services as before.
+    "delete proxyplans",
+    "delete proxyplanslices",
+    // After a write whose answer was lost.
+    "get proxyplans",
+    // Where the server cannot stream lists, as below etcd 3.5.
+    "list endpointslices",
+    "list nodes",
+    "list proxyconfigs",
+    "list servicecidrs",
+    "list services",
+];
+
+pub(super) fn run(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let audit = lab.audit()?;
+    let forbidden = audit.forbidden();
+    let allowed = || {
+        ensure!(forbidden.is_empty(), "it was forbidden to {forbidden:?}");
+        Ok(())
+    };
+    checks.check(
+        "the controller needs no more rights than the chart gives",
+        allowed(),
+    );
+    let mut given = BTreeSet::new();
+    for role in [
+        "clusterrole/portolan-controller",
+        "role/portolan-controller",
+    ] {
+        given.extend(rights(&lab.object(role)?["rules"])?);
+    }
+    let granted = audit.granted();
+    let used = |right: &String| granted.contains_key(right) || UNUSED.contains(&right.as_str());
+    let idle: Vec<_> = given.iter().filter(|right| !used(right)).collect();
+    let needed = || {
+        ensure!(idle.is_empty(), "it never did {idle:?}");
+        Ok(())
+    };
+    checks.check("and the chart gives none that it does not use", needed());
+    let access = lab.stage.files.text("api/access.yaml")?;
+    let first = access.split("\n---\n").next().context("it is empty")?;
+    let first: Value = serde_saphyr::from_str(first)?;
+    let same = || {
+        let (chart, lab) = (
+            rights(&lab.object("clusterrole/portolan-controller")?["rules"])?,
+            rights(&first["rules"])?,
+        );
+        ensure!(chart == lab, "{:?}", chart.symmetric_difference(&lab));
+        Ok(())
+    };
+    checks.check(
+        "other scenarios give it the same rights in the cluster",
+        same(),
+    );
+    Ok(())
+}
+
+/// As the record of requests says it: `patch proxyplans/status`.
+fn rights(rules: &Value) -> Result<BTreeSet<String>> {
+    let texts = |rule: &Value, field: &str| -> Result<Vec<String>> {
+        let list = rule[field]
+            .as_array()
+            .with_context(|| format!("no {field}"))?;
+        let texts = list.iter().filter_map(Value::as_str);
+        Ok(texts.map(str::to_owned).collect())
+    };
+    let mut all = BTreeSet::new();
+    for rule in rules.as_array().context("no rules")? {
+        for resource in texts(rule, "resources")? {
+            for verb in texts(rule, "verbs")? {
+                all.insert(format!("{verb} {resource}"));
+            }
+        }
+    }
+    Ok(all)
+}
