@@ -7,11 +7,11 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-pub use running::Running;
+pub use running::{Ended, Running};
 
 /// The programs that scenarios and tests may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -352,17 +352,6 @@ pub enum Deprived {
     Privileges,
     /// The tools it runs.
     Tools,
-}
-
-/// How a program ended and what it printed.
-#[derive(Debug)]
-pub struct Ended {
-    /// Its exit status.
-    pub status: ExitStatus,
-    /// Its standard output.
-    pub output: String,
-    /// Its standard error.
-    pub errors: String,
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ imagePullSecrets:
   "aws-vpc" (dict "mode" "InterfaceNamePrefix" "prefix" "eni") }}
 {{- $spec := deepCopy .Values.config.spec }}
 {{- $settings := $spec.settings | default dict }}
+{{- if and (eq .Values.cni "custom") (not (hasKey $settings "localDetection")) }}
+{{- fail "cni is custom: say how pods are told from others, in config.spec.settings.localDetection (`kubectl explain proxyconfig.spec.settings.localDetection`)" }}
+{{- end }}
 {{- if and (hasKey $presets .Values.cni) (not (hasKey $settings "localDetection")) }}
 {{- $settings = set $settings "localDetection" (get $presets .Values.cni) }}
 {{- end }}

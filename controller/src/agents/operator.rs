@@ -153,7 +153,10 @@ impl Operator {
             Reason::Template => "DaemonSet of agents follows its template",
             Reason::FirstLook if changed => "DaemonSet of agents is as it should be again",
             Reason::FirstLook => "DaemonSet of agents is as it should be",
-            Reason::Others => "somebody changed the DaemonSet of agents; it is put back",
+            Reason::Others if changed => "somebody changed the DaemonSet of agents; it is put back",
+            Reason::Others => {
+                "somebody changed what the template leaves open in the DaemonSet of agents; it stays"
+            }
         };
         info!(%set, "{line}");
         self.made = Some(Made::new(wanted, &applied));

@@ -5,6 +5,17 @@ use std::process::{Child, ExitStatus};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
+/// How a program ended and what it printed.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub output: String,
+    /// Its standard error.
+    pub errors: String,
+}
+
 /// A program that runs; dropping it ends it with SIGKILL and reaps it.
 #[derive(Debug)]
 pub struct Running {

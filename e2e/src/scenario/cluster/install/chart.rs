@@ -27,8 +27,11 @@ const NETWORKS: [&str; 8] = [
     "custom",
 ];
 
+/// What `custom` needs.
+const CUSTOM: &str = "config.spec.settings.localDetection.mode=NodeCIDR";
+
 /// What is refused, and a word of the sentence that says why.
-const REFUSED: [(&str, &[&str], &str); 6] = [
+const REFUSED: [(&str, &[&str], &str); 7] = [
     (
         "no registry is guessed",
         &["apiServer.host=10.0.0.5"],
@@ -52,6 +55,11 @@ const REFUSED: [(&str, &[&str], &str); 6] = [
         "an unknown network",
         &["image.repository=r/p", "apiServer.host=a", "cni=weave"],
         "cni",
+    ),
+    (
+        "a network of one's own without the way to tell pods",
+        &["image.repository=r/p", "apiServer.host=a", "cni=custom"],
+        "config.spec.settings.localDetection",
     ),
     (
         "a host with a scheme",
@@ -138,7 +146,11 @@ pub(super) fn validate(lab: &Lab<'_>) -> Result<()> {
     for network in NETWORKS {
         let cni = format!("cni={network}");
         let more = ["--set", &cni, "--show-only", "templates/config.yaml"];
-        let config = render(&path, &[&LEAST[..], &more].concat())?;
+        let own: &[&str] = match network {
+            "custom" => &["--set", CUSTOM],
+            _ => &[],
+        };
+        let config = render(&path, &[&LEAST[..], &more, own].concat())?;
         lab.plane.kubectl_with_input(&dry, &config).context(cni)?;
     }
     for values in [&LEAST[..], &["--values", &full]] {
