@@ -98,7 +98,32 @@ mod tests {
     #[test]
     fn the_stable_one_is_marked_and_leaves_nodes_of_the_next_one_alone() {
         let set = stable(&Template::read(TEXT).unwrap(), &owner());
-        insta::assert_yaml_snapshot!(set);
+        let labels = json!({"app": "agent", TRACK: STABLE});
+        let not_next = json!({"key": TRACK, "operator": "NotIn", "values": [NEXT]});
+        let wanted = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {
+                "name": "portolan-agent", "namespace": "proxy",
+                "labels": {"app": "agent", TRACK: STABLE, MANAGED_BY: MANAGER},
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "ConfigMap", "name": "portolan-agents", "uid": "u-1",
+                }],
+            },
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "containers": [{"name": "agent", "image": "r/portolan-agent:1"}],
+                        "nodeSelector": {},
+                        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [not_next]}],
+                        }}},
+                    },
+                },
+            },
+        });
+        assert_eq!(set, wanted);
     }
 
     #[test]
