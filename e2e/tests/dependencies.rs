@@ -20,6 +20,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("portolan-plan",       &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, CLOCK, CHANCE, "portolan-*"]),
     ("portolan-proto",      &[KUBE, K8S, NETLINK, "portolan-planner", "portolan-crds", "portolan-reconcile"]),
     ("portolan-crds",       &[ASYNC, GRPC, NETLINK, "portolan-*"]),
+    ("portolan-rollout",    &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-*"]),
     ("portolan-planner",    &[KUBE, K8S, GRPC, ASYNC, NETLINK, CLOCK, CHANCE, "portolan-proto", "portolan-crds"]),
     ("portolan-controller", &[NETLINK, "ipvs-rs", "ipset-rs", "portolan-agent", "portolan-reconcile"]),
     ("ipvs-rs",             &[KUBE, K8S, GRPC, ASYNC, WIRE, "portolan-*", "ipset-rs"]),

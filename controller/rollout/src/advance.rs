@@ -1,0 +1,255 @@
+//! The next step of a change on its way.
+
+use std::collections::BTreeSet;
+
+use crate::reach::place;
+use crate::{
+    By, Moment, Node, OnFailure, Partly, Policy, Progress, Scope, Stage, State, Tally, Wave,
+};
+
+/// Canaries at most: they are remembered by name.
+const MOST_CANARIES: usize = 100;
+/// Zones that are remembered by name; the nodes of all others are one wave.
+const MOST_ZONES: usize = 256;
+/// Nodes that are remembered because they were away or failing before a change reached them.
+const MOST_EXCUSED: usize = 256;
+/// Seconds after the soak for which a node that was lost is waited for.
+const LOST: u64 = 300;
+
+/// What came of looking at a wave.
+enum Step {
+    /// Nothing is to be done, with the reason in words.
+    Wait(String),
+    /// All of it have the change and it was watched for long enough.
+    Passed,
+    /// It must not go on.
+    Failed(String),
+}
+
+impl State {
+    /// The state after one more step: judges what nodes report, and reaches some more or takes the change
+    /// back. `nodes` are all there are. Asked again without news it changes nothing.
+    #[must_use]
+    pub fn advance(&self, policy: &Policy, nodes: &[Node], now: Moment) -> Self {
+        let Stage::Rolling(progress) = &self.stage else {
+            return self.clone();
+        };
+        let mut state = self.clone();
+        let mut progress = progress.clone();
+        if policy.paused {
+            // Whoever resumes has looked.
+            progress.halted = false;
+            state.stage = Stage::Rolling(progress);
+            return state;
+        }
+        if progress.halted {
+            return state;
+        }
+        progress.forgive(nodes);
+        match progress.step(policy, nodes, now) {
+            Step::Wait(waiting) => progress.waiting = waiting,
+            Step::Failed(reason) => {
+                state.reason = format!("default-{}, {}: {reason}", progress.target, progress.wave);
+                progress.waiting = String::new();
+                if policy.on_failure == OnFailure::Rollback {
+                    state.stage = Stage::RolledBack {
+                        revision: progress.target,
+                        again: false,
+                    };
+                    return state;
+                }
+                progress.halted = true;
+            }
+            Step::Passed => {
+                if !progress.next_wave(policy, nodes, now) {
+                    state.settle(progress.target, String::new());
+                    return state;
+                }
+            }
+        }
+        state.stage = Stage::Rolling(progress);
+        state
+    }
+
+    /// The change on its way.
+    pub fn rolling(&self) -> Option<&Progress> {
+        match &self.stage {
+            Stage::Rolling(progress) => Some(progress),
+            Stage::Complete | Stage::RolledBack { .. } => None,
+        }
+    }
+}
+
+impl Progress {
+    /// Nodes that were excused and are sound with the change are as all others from now on, and those that
+    /// are gone are forgotten.
+    fn forgive(&mut self, nodes: &[Node]) {
+        let target = self.target;
+        let stays = |node: &&Node| !(node.has(target) && node.is_fit());
+        let still = nodes.iter().filter(stays).map(|node| node.name.clone());
+        let still: BTreeSet<_> = still.collect();
+        self.excused.retain(|name| still.contains(name));
+    }
+
+    fn step(&mut self, policy: &Policy, nodes: &[Node], now: Moment) -> Step {
+        let tally = Tally::of(self, nodes);
+        let canaries = self.wave == Wave::Canary && policy.canaries > 0;
+        if tally.total == 0 || (self.wave == Wave::Canary && !canaries) {
+            return Step::Passed;
+        }
+        if let Some(trouble) = tally.trouble(&policy.gates) {
+            return Step::Failed(trouble);
+        }
+        let lost = match self.wave {
+            // A single node that is lost is all that canaries are there to show.
+            Wave::Canary => 0,
+            Wave::Of(_) => policy.max_unavailable.of(tally.total),
+        };
+        if tally.unavailable() > lost {
+            let first = tally.first_away.or(tally.first_failed).unwrap_or_default();
+            let words = format!(
+                "{} nodes fail or are away since they were reached, the first is {first}",
+                tally.failed + tally.away
+            );
+            // A clock that was set back makes nobody wait longer than it has to.
+            self.touched_at = self.touched_at.min(now);
+            return if now - self.touched_at > policy.soak.saturating_add(LOST) {
+                Step::Failed(words)
+            } else {
+                Step::Wait(format!("waiting: {words}"))
+            };
+        }
+        let room = policy.max_parallel.of(tally.total).max(1);
+        let room = room.saturating_sub(tally.pending);
+        let left = match &self.wave {
+            Wave::Canary => self.reach_canaries(policy, nodes, room, now),
+            Wave::Of(scope) => self.reach_scope(&scope.clone(), nodes, room, now),
+        };
+        match left {
+            Left::Some(reason) => Step::Wait(reason),
+            Left::None if tally.pending > 0 => Step::Wait(String::new()),
+            Left::None => self.soak(policy, now),
+        }
+    }
+
+    /// Watches a wave that has the change as a whole.
+    fn soak(&mut self, policy: &Policy, now: Moment) -> Step {
+        let since = *self.soaking.get_or_insert(now);
+        self.soaking = Some(since.min(now));
+        if now.saturating_sub(since) >= policy.soak {
+            Step::Passed
+        } else {
+            Step::Wait(String::new())
+        }
+    }
+
+    fn untouched<'a>(&self, nodes: &'a [Node], scope: &Scope) -> Vec<&'a Node> {
+        let in_scope = |node: &&Node| {
+            node.affected && scope.holds(&node.zone) && !self.reach.includes(&node.name, &node.zone)
+        };
+        let mut found: Vec<_> = nodes.iter().filter(in_scope).collect();
+        found.sort_by_key(|node| (place(&node.name), node.name.clone()));
+        found
+    }
+
+    fn reach_canaries(
+        &mut self,
+        policy: &Policy,
+        nodes: &[Node],
+        room: usize,
+        now: Moment,
+    ) -> Left {
+        let wanted = usize::try_from(policy.canaries).unwrap_or(MOST_CANARIES);
+        let wanted = wanted.min(MOST_CANARIES);
+        let missing = wanted.saturating_sub(self.reach.nodes.len());
+        if missing == 0 || self.soaking.is_some() {
+            return Left::None;
+        }
+        let untouched = self.untouched(nodes, &Scope::All);
+        let fit: Vec<_> = untouched.iter().filter(|node| node.is_fit()).collect();
+        if fit.is_empty() && self.reach.nodes.is_empty() && !untouched.is_empty() {
+            return Left::Some(
+                "waiting: no node is connected and sound, so there is no canary".into(),
+            );
+        }
+        let chosen = fit.iter().take(missing.min(room));
+        let before = self.reach.nodes.len();
+        self.reach
+            .nodes
+            .extend(chosen.map(|node| node.name.clone()));
+        let reached = self.reach.nodes.len() - before;
+        if reached > 0 {
+            self.touched_at = now;
+        }
+        // Nodes that have just been reached have not answered.
+        if reached > 0 || (reached < missing.min(fit.len())) {
+            Left::Some(String::new())
+        } else {
+            Left::None
+        }
+    }
+
+    fn reach_scope(&mut self, scope: &Scope, nodes: &[Node], room: usize, now: Moment) -> Left {
+        let untouched = self.untouched(nodes, scope);
+        if untouched.is_empty() {
+            return Left::None;
+        }
+        let spare = MOST_EXCUSED.saturating_sub(self.excused.len());
+        let (mut through, mut excused, mut used) = (None, Vec::new(), 0);
+        for node in &untouched {
+            let fit = node.is_fit();
+            if (used == room) || (!fit && excused.len() == spare) {
+                break;
+            }
+            if !fit {
+                excused.push(node.name.clone());
+            }
+            used += 1;
+            through = Some(place(&node.name));
+        }
+        let Some(through) = through else {
+            let full = room > 0;
+            return Left::Some(if full {
+                format!("waiting: more than {MOST_EXCUSED} nodes are away or fail")
+            } else {
+                String::new()
+            });
+        };
+        self.excused.extend(excused);
+        self.reach.partly = Some(Partly {
+            scope: scope.clone(),
+            through,
+        });
+        self.touched_at = now;
+        Left::Some(String::new())
+    }
+
+    /// Goes on to the next wave; false when there is none, because all nodes have the change.
+    fn next_wave(&mut self, policy: &Policy, nodes: &[Node], now: Moment) -> bool {
+        if let Wave::Of(Scope::Zone(zone)) = &self.wave {
+            self.reach.zones.insert(zone.clone());
+            self.reach.partly = None;
+        }
+        let rest = self.untouched(nodes, &Scope::All);
+        let Some(zone) = rest.iter().map(|node| node.zone.clone()).min() else {
+            return false;
+        };
+        let by_zone = policy.by == By::Zone && self.reach.zones.len() < MOST_ZONES;
+        // Who joined since the last wave went through all belongs to it.
+        self.wave = match (&self.wave, by_zone) {
+            (Wave::Of(Scope::All), _) | (_, false) => Wave::Of(Scope::All),
+            _ => Wave::Of(Scope::Zone(zone)),
+        };
+        self.waiting = String::new();
+        self.soaking = None;
+        self.touched_at = now;
+        true
+    }
+}
+
+/// Whether something of a wave is left to be reached.
+enum Left {
+    None,
+    /// With what it waits for, in words; empty when it only takes its time.
+    Some(String),
+}

@@ -1,0 +1,142 @@
+//! What nodes that a change has reached report, and whether that passes.
+
+use crate::node::Health;
+use crate::{Gates, Node, Progress};
+
+/// What nodes that a change has reached report.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Nodes that the change makes a difference to.
+    pub total: usize,
+    /// Those of them that it has reached.
+    pub touched: usize,
+    /// Those that have it.
+    pub settled: usize,
+    /// Those that have not answered yet.
+    pub pending: usize,
+    /// Those that are not connected any more.
+    pub away: usize,
+    /// Those that fail, the first few with words.
+    pub failed: usize,
+    /// Those whose kernel somebody else changed.
+    pub drifted: usize,
+    /// Milliseconds of the slowest but one in a hundred.
+    pub programming_p99: Option<u64>,
+    /// The first that fails and why, in words.
+    pub first_failed: Option<String>,
+    /// The first that is away.
+    pub first_away: Option<String>,
+    /// The first that drifted.
+    pub first_drifted: Option<String>,
+}
+
+impl Tally {
+    /// Counts what nodes report; those that are excused are only counted as reached.
+    pub fn of(progress: &Progress, nodes: &[Node]) -> Self {
+        let mut tally = Self::default();
+        let mut lags = Vec::new();
+        for node in nodes.iter().filter(|node| node.affected) {
+            tally.total += 1;
+            if !progress.reach.includes(&node.name, &node.zone) {
+                continue;
+            }
+            tally.touched += 1;
+            if progress.excused.contains(&node.name) {
+                continue;
+            }
+            let name = || node.name.to_string();
+            if node.report.drifted {
+                tally.drifted += 1;
+                tally.first_drifted.get_or_insert_with(name);
+            }
+            match &node.report.health {
+                Health::Failing(words) => tally.fail(&node.name, words),
+                // One that joined and never had an agent has lost nothing; canaries had one.
+                Health::Away if node.report.applied.is_none() && !is_canary(progress, node) => {}
+                Health::Away => {
+                    tally.away += 1;
+                    tally.first_away.get_or_insert_with(name);
+                }
+                Health::Sound if node.has(progress.target) => {
+                    tally.settled += 1;
+                    lags.extend(node.report.lag);
+                }
+                // However long it takes: that an answer is overdue is told by who waits for it, as a failure.
+                Health::Sound | Health::Silent => tally.pending += 1,
+            }
+        }
+        tally.programming_p99 = p99(lags);
+        tally
+    }
+
+    fn fail(&mut self, name: &str, words: &str) {
+        self.failed += 1;
+        self.first_failed
+            .get_or_insert_with(|| format!("{name}: {words}"));
+    }
+
+    /// Nodes that serve worse than before, or nobody knows.
+    pub(crate) fn unavailable(&self) -> usize {
+        self.failed + self.away
+    }
+
+    /// Why a gate is not passed; `None` when all are.
+    pub(crate) fn trouble(&self, gates: &Gates) -> Option<String> {
+        let first = |name: &Option<String>| name.clone().unwrap_or_default();
+        if self.failed > size(gates.max_failed) {
+            return Some(format!(
+                "{} of {} nodes that were reached fail, gate maxFailedNodes is {}; the first is {}",
+                self.failed,
+                self.touched,
+                gates.max_failed,
+                first(&self.first_failed)
+            ));
+        }
+        if self.drifted > size(gates.max_drifted) {
+            return Some(format!(
+                "somebody else changed the kernel of {} of {} nodes that were reached, gate \
+                 maxDriftedNodes is {}; the first is {}",
+                self.drifted,
+                self.touched,
+                gates.max_drifted,
+                first(&self.first_drifted)
+            ));
+        }
+        let slowest = self.programming_p99.unwrap_or_default();
+        (slowest > gates.programming_p99).then(|| {
+            format!(
+                "99 in 100 nodes that were reached took up to {slowest} ms to program, gate \
+                 programmingP99 is {} ms",
+                gates.programming_p99
+            )
+        })
+    }
+}
+
+fn is_canary(progress: &Progress, node: &Node) -> bool {
+    progress.reach.nodes.contains(&node.name)
+}
+
+/// The value that 99 in 100 do not exceed.
+fn p99(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    let rank = (values.len() * 99).div_ceil(100);
+    values.get(rank.checked_sub(1)?).copied()
+}
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ninety_nine_in_a_hundred_do_not_exceed_it() {
+        assert_eq!(p99(Vec::new()), None);
+        assert_eq!(p99(vec![7]), Some(7));
+        assert_eq!(p99((1..=100).rev().collect()), Some(99));
+        assert_eq!(p99((1..=101).collect()), Some(100));
+    }
+}

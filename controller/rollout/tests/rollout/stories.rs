@@ -1,0 +1,290 @@
+//! What an operator sees.
+
+use portolan_rollout::{By, OnFailure, Policy, Share, Stage};
+
+use crate::world::{Agent, World};
+
+fn policy() -> Policy {
+    Policy {
+        soak: 120,
+        max_parallel: Share::Count(2),
+        ..Policy::default()
+    }
+}
+
+fn world() -> World {
+    World::new(9, 3, policy())
+}
+
+#[test]
+fn a_change_goes_to_a_canary_then_zone_by_zone_and_is_watched_in_between() {
+    let mut world = world();
+    world.ask("two");
+    let told = world.run(100);
+    assert_eq!(
+        told,
+        [
+            "canary Progressing 1/9",
+            "canary Soaking 1/9",
+            "zone zone-0 Progressing 1/9",
+            "zone zone-0 Progressing 3/9",
+            "zone zone-0 Progressing 4/9",
+            "zone zone-0 Soaking 4/9",
+            "zone zone-1 Progressing 4/9",
+            "zone zone-1 Progressing 6/9",
+            "zone zone-1 Soaking 6/9",
+            "zone zone-2 Progressing 6/9",
+            "zone zone-2 Progressing 8/9",
+            "zone zone-2 Progressing 9/9",
+            "zone zone-2 Soaking 9/9",
+            "Complete 2",
+        ]
+    );
+    assert_eq!(world.given(2).len(), 9);
+}
+
+#[test]
+fn by_all_there_is_one_wave_after_the_canaries() {
+    let mut world = World::new(10, 2, policy());
+    world.policy().by = By::All;
+    world.policy().canaries = 3;
+    world.policy().max_parallel = Share::Percent(40);
+    world.ask("two");
+    let told = world.run(100);
+    assert_eq!(
+        told,
+        [
+            "canary Progressing 3/10",
+            "canary Soaking 3/10",
+            "all Progressing 3/10",
+            "all Progressing 7/10",
+            "all Progressing 10/10",
+            "all Soaking 10/10",
+            "Complete 2",
+        ]
+    );
+}
+
+#[test]
+fn what_fails_is_taken_back_from_those_that_had_it_and_not_tried_again_by_itself() {
+    let mut world = world();
+    world.poison = Some("two".into());
+    world.ask("two");
+    let told = world.run(10);
+    assert_eq!(told, ["canary Progressing 1/9", "RolledBack 1"]);
+    assert!(world.given(2).is_empty());
+    assert!(world.agents.values().all(|agent| agent.applied == Some(1)));
+    let reason = &world.state.reason;
+    assert!(reason.contains("maxFailedNodes is 0"), "{reason}");
+    assert!(reason.contains("it does not work"), "{reason}");
+    world.poison = None;
+    assert_eq!(world.run(10), ["RolledBack 1"]);
+    world.policy().paused = true;
+    assert_eq!(world.run(10), ["RolledBack 1"]);
+    world.policy().paused = false;
+    assert_eq!(world.run(1), ["canary Progressing 1/9"]);
+    assert_eq!(world.run(100).last().unwrap(), "Complete 2");
+}
+
+#[test]
+fn with_pause_nobody_else_has_it_until_somebody_has_looked() {
+    let mut world = world();
+    world.policy().on_failure = OnFailure::Pause;
+    world.ask("two");
+    world.run(2);
+    let canary = world.given(2).into_iter().next().unwrap();
+    world.agents.get_mut(&canary).unwrap().failing = true;
+    assert_eq!(world.run(10), ["canary Halted 1/9"]);
+    world.agents.get_mut(&canary).unwrap().failing = false;
+    assert_eq!(world.run(10), ["canary Halted 1/9"]);
+    world.policy().paused = true;
+    assert_eq!(world.run(10), ["canary Paused 1/9"]);
+    world.policy().paused = false;
+    assert_eq!(world.run(100).last().unwrap(), "Complete 2");
+}
+
+#[test]
+fn what_failed_before_or_was_away_is_not_held_against_a_change() {
+    let mut world = world();
+    for (name, change) in [("node-0", 0), ("node-1", 1), ("node-2", 2)] {
+        let agent = world.agents.get_mut(name).unwrap();
+        agent.failing = change == 0;
+        agent.connected = change != 1;
+        agent.drifted = change == 2;
+    }
+    world.ask("two");
+    // They keep failing whatever they are given.
+    for _ in 0..60 {
+        world.decide();
+        world.take(|name| !["node-0", "node-2"].contains(&name));
+        world.now += 60;
+    }
+    assert_eq!(world.told(), "Complete 2");
+    assert!(world.agents["node-1"].applied == Some(1), "it is away");
+}
+
+#[test]
+fn a_canary_that_is_lost_fails_the_change() {
+    let mut world = world();
+    world.ask("two");
+    world.run(2);
+    let canary = world.given(2).into_iter().next().unwrap();
+    world.agents.get_mut(&canary).unwrap().connected = false;
+    let told = world.run(20);
+    assert_eq!(told, ["canary Soaking 1/9", "RolledBack 1"]);
+    assert!(
+        world.state.reason.contains(&*canary),
+        "{}",
+        world.state.reason
+    );
+}
+
+#[test]
+fn a_node_that_joins_has_what_its_place_has_and_is_not_held_against_the_change() {
+    let mut world = world();
+    world.ask("two");
+    while !world.told().starts_with("zone zone-1 Soaking") {
+        world.run(1);
+    }
+    for zone in ["zone-0", "zone-2"] {
+        let fresh = Agent {
+            connected: false,
+            applied: None,
+            ..Agent::sound(zone, 0)
+        };
+        world.agents.insert(format!("new-{zone}").into(), fresh);
+    }
+    let given = world.given(2);
+    assert!(given.contains("new-zone-0") && !given.contains("new-zone-2"));
+    assert_eq!(world.run(100).last().unwrap(), "Complete 2");
+}
+
+#[test]
+fn a_second_change_takes_the_place_of_the_first() {
+    let mut world = world();
+    world.ask("two");
+    while !world.told().starts_with("zone zone-1") {
+        world.run(1);
+    }
+    world.ask("three");
+    assert_eq!(world.run(1), ["canary Progressing 1/9"]);
+    assert_eq!((world.given(1).len(), world.given(3).len()), (8, 1));
+    assert!(world.state.reason.contains("default-2 was replaced"));
+    assert_eq!(world.run(100).last().unwrap(), "Complete 3");
+}
+
+#[test]
+fn what_is_taken_out_of_the_spec_is_taken_back_at_once_even_while_paused() {
+    let mut world = world();
+    world.ask("two");
+    while !world.told().starts_with("zone zone-1") {
+        world.run(1);
+    }
+    world.policy().paused = true;
+    world.ask("one");
+    assert_eq!(world.run(1), ["Complete 1"]);
+    assert_eq!(world.state.reason, "default-2 was taken back");
+}
+
+#[test]
+fn a_former_revision_is_rolled_out_in_waves_and_stays_while_it_is_named() {
+    let mut world = world();
+    world.ask("two");
+    world.run(100);
+    world.policy().rollback_to = Some(1);
+    assert_eq!(world.run(1), ["canary Progressing 1/9"]);
+    assert_eq!(world.run(100).last().unwrap(), "Complete 1");
+    assert_eq!(world.run(1), ["Complete 1"]);
+    world.policy().rollback_to = Some(7);
+    world.run(1);
+    assert!(world.state.reason.contains("no revision default-7"));
+    world.policy().rollback_to = None;
+    assert_eq!(world.run(100).last().unwrap(), "Complete 2");
+}
+
+#[test]
+fn a_change_that_concerns_some_nodes_begins_with_one_of_them() {
+    let mut world = world();
+    for (name, agent) in &mut world.agents {
+        agent.affected = ["node-4", "node-7"].contains(&&**name);
+    }
+    world.ask("two");
+    assert_eq!(world.run(1), ["canary Progressing 1/2"]);
+    let given = world.given(2);
+    assert!(given.contains("node-4") || given.contains("node-7"));
+    assert_eq!(world.run(100).last().unwrap(), "Complete 2");
+    for agent in world.agents.values_mut() {
+        agent.affected = false;
+    }
+    world.ask("three");
+    assert_eq!(world.run(1), ["Complete 3"], "it concerns nobody");
+}
+
+#[test]
+fn without_a_policy_all_nodes_have_it_at_once() {
+    let mut world = world();
+    world.asked.policy = None;
+    world.ask("two");
+    assert_eq!(world.run(1), ["Complete 2"]);
+    world.asked.policy = Some(policy());
+    world.ask("three");
+    world.run(3);
+    world.asked.policy = None;
+    assert_eq!(world.run(1), ["Complete 3"]);
+}
+
+#[test]
+fn what_is_remembered_is_bounded() {
+    let mut world = world();
+    world.asked.policy = None;
+    for number in 0..40 {
+        world.ask(&format!("{number}"));
+        world.run(1);
+    }
+    assert_eq!(world.state.history.len(), 10);
+    let large = "x".repeat(200 * 1024);
+    for number in 0..3 {
+        world.ask(&format!("{number}{large}"));
+        world.run(1);
+    }
+    assert_eq!(world.state.history.len(), 1, "only what is in force");
+    assert_eq!(world.state.stage, Stage::Complete);
+}
+
+#[test]
+fn a_slow_or_a_drifted_node_does_not_pass() {
+    for slow in [true, false] {
+        let mut world = world();
+        world.ask("two");
+        world.run(2);
+        let canary = world.given(2).into_iter().next().unwrap();
+        let agent = world.agents.get_mut(&canary).unwrap();
+        if slow {
+            agent.lag = 5001;
+        } else {
+            agent.drifted = true;
+        }
+        assert_eq!(world.run(1), ["RolledBack 1"]);
+        let gate = if slow {
+            "programmingP99"
+        } else {
+            "maxDriftedNodes"
+        };
+        assert!(world.state.reason.contains(gate), "{}", world.state.reason);
+    }
+}
+
+#[test]
+fn a_node_that_was_away_and_is_sound_with_the_change_is_held_to_the_gates_from_then_on() {
+    let mut world = world();
+    world.agents.get_mut("node-0").unwrap().connected = false;
+    world.ask("two");
+    while !world.told().starts_with("zone zone-2") {
+        world.run(1);
+    }
+    world.agents.get_mut("node-0").unwrap().connected = true;
+    world.run(2);
+    assert_eq!(world.agents["node-0"].applied, Some(2));
+    world.agents.get_mut("node-0").unwrap().failing = true;
+    assert_eq!(world.run(1), ["RolledBack 1"]);
+}
