@@ -48,7 +48,7 @@ pub struct Foreign;
 /// What has to be written, if anything.
 ///
 /// # Errors
-/// [`Foreign`] for one that we have not made.
+/// `Foreign` for one that we have not made.
 pub fn due(
     found: Option<&DaemonSet>,
     wanted: &Value,

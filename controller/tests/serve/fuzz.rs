@@ -150,9 +150,10 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
         Some(_) => TestRunner::default(),
     };
     let streams = stream();
+    let clients = channel.clone();
     let talks = (0..cases().unwrap_or(20_000)).map(move |_| {
         let messages = streams.new_tree(&mut runner).unwrap().current();
-        let client = PlanStreamClient::new(channel.clone());
+        let client = PlanStreamClient::new(clients.clone());
         async move { tokio::spawn(talk(client, messages)).await }
     });
     let mut talks = futures::StreamExt::buffer_unordered(futures::stream::iter(talks), AT_ONCE);

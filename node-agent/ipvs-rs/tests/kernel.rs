@@ -23,6 +23,7 @@ use ipvs_rs::{
     Destination, Family, Flags, Forwarding, Protocol, Request, Service, ServiceKey, Socket, Tunnel,
 };
 use kernel_runner::{Test, output_of, run, say};
+use kernel_timeouts::timeouts_are_read_and_set;
 
 /// Makes the program print why it cannot open a socket, for the test about privileges.
 const OPEN_ONLY: &str = "--open-only";
