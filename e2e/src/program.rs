@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -52,6 +52,8 @@ pub enum Program {
     ProxyPlan,
     /// The node agent under test.
     Agent,
+    /// This program, for what it does in another process.
+    Scenarios,
     /// The store below the API server.
     Etcd,
     /// The store as Debian 12 has it: 3.4, too old for lists as streams.
@@ -91,6 +93,7 @@ impl Program {
             Self::Controller => "portolan-controller",
             Self::ProxyPlan => "kubectl-proxyplan",
             Self::Agent => "portolan-agent",
+            Self::Scenarios => "portolan-scenarios",
             Self::Etcd => "etcd",
             Self::Etcd34 => "etcd-3.4",
             Self::KubeApiserver => "kube-apiserver",
@@ -120,6 +123,7 @@ impl Program {
             Self::Strace => "Debian package strace",
             Self::Controller | Self::ProxyPlan => "cargo build -p portolan-controller",
             Self::Agent => "cargo build -p portolan-agent",
+            Self::Scenarios => "cargo build -p portolan-e2e",
             Self::Etcd
             | Self::Etcd34
             | Self::KubeApiserver
@@ -160,6 +164,7 @@ impl Program {
             | Self::Strace
             | Self::Controller
             | Self::ProxyPlan
+            | Self::Scenarios
             | Self::Agent
             | Self::Cargo => false,
         }
@@ -228,6 +233,17 @@ impl Program {
     /// When it cannot start or ends with anything but 0; the message holds its own words.
     pub fn run(self, args: &[&str]) -> Result<String> {
         self.run_with_input(args, "")
+    }
+
+    /// Starts it with pipes for its standard input and output.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub fn talk(self, args: &[&str]) -> Result<Child> {
+        let line = self.line(args);
+        let mut command = self.command(args)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().with_context(|| format!("start {line}"))
     }
 
     /// Like [`Program::run`], with text on its standard input.

@@ -271,6 +271,7 @@ mod tests {
             "portolan-controller",
             "portolan-agent",
             "kubectl-proxyplan",
+            "portolan-scenarios",
         ];
         let tools = crate::tools::names();
         let file = crate::nested::root().join("e2e/src/program.rs");

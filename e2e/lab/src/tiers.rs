@@ -111,6 +111,7 @@ pub const TIERS: &[Tier] = &[
             Work::Test(&[
                 "--package=portolan-plan",
                 "--package=portolan-planner",
+                "--package=portolan-rollout",
                 "--package=portolan-reconcile",
                 "--package=ipvs-rs",
                 "--package=ipset-rs",

@@ -12,8 +12,9 @@ use portolan_proto::{decode_entry, item, wire};
 use prost::Message as _;
 use xxhash_rust::xxh3;
 
-/// Lists whose bytes are fewer are sent whole when they change.
-const PATCHED_FROM: usize = 1024;
+/// Lists whose bytes are fewer are sent whole when they change, and so is what they change to: half of
+/// the least that is patched.
+const PATCHED_FROM: usize = 512;
 
 /// Large lists, shared by all agents of the process: they all hold the same, and 5,000 copies of it would
 /// measure this process's memory.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime};
 
@@ -171,15 +171,16 @@ pub(super) struct Agents {
 
 impl Agents {
     pub(super) fn start(socket: &Path, agents: u32) -> Result<Self> {
-        let program = std::env::current_exe().context("find this program")?;
-        let mut child = Command::new(program)
-            .args(["bench", "stream-clients", "--socket"])
-            .arg(socket)
-            .args(["--agents", &agents.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start the agents")?;
+        let (socket, agents) = (socket.display().to_string(), agents.to_string());
+        let words = [
+            "bench",
+            "stream-clients",
+            "--socket",
+            &socket,
+            "--agents",
+            &agents,
+        ];
+        let mut child = Program::Scenarios.talk(&words)?;
         let commands = child.stdin.take();
         let output = child.stdout.take().context("no output of the agents")?;
         let (sender, lines) = sync_channel(LINES);
