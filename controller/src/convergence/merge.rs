@@ -49,12 +49,13 @@ impl Verdict {
 }
 
 /// Puts answers together. A node that no controller has a stream of is waited for, unless it is not
-/// Ready, no Node object is there any more, or all controllers are without it for `unseen` seconds.
-/// Without Node objects (`None`) only the last counts.
+/// Ready, no Node object is there any more, or all controllers are without it for `unseen` seconds. `None`
+/// of these says that not all controllers have answered: then nobody knows how long it is. Without Node
+/// objects (`None`) only the time counts.
 pub fn merge(
     answers: &[Convergence],
     nodes: Option<&BTreeMap<String, Node>>,
-    unseen: u64,
+    unseen: Option<u64>,
 ) -> Verdict {
     let service = answers.first().map(|answer| answer.service.clone());
     let mut waiting: BTreeMap<&str, String> = BTreeMap::new();
@@ -84,7 +85,8 @@ pub fn merge(
                 reason,
             }),
             None => {
-                let reason = format!("no controller has a stream to it, for {seconds} s");
+                let reason =
+                    format!("no controller that answers has a stream to it, for {seconds} s");
                 waiting.insert(node, reason);
             }
         }
@@ -131,13 +133,13 @@ fn why_excluded(
     nodes: Option<&BTreeMap<String, Node>>,
     node: &str,
     seconds: u64,
-    unseen: u64,
+    unseen: Option<u64>,
 ) -> Option<String> {
     let known = nodes.map(|nodes| nodes.get(node));
     match known {
         Some(None) => Some("its Node object is gone".into()),
         Some(Some(Node { ready: false })) => Some("it is not Ready, and has no stream".into()),
-        _ if seconds >= unseen => Some(format!(
+        _ if unseen.is_some_and(|unseen| seconds >= unseen) => Some(format!(
             "no controller has had a stream to it for {seconds} s; is an agent there?"
         )),
         _ => None,
@@ -176,12 +178,12 @@ mod tests {
     fn a_node_is_with_one_of_the_controllers() {
         let one = answer(&[], &[("c", 9), ("d", 9)]);
         let two = answer(&["c"], &[("a", 9), ("b", 9)]);
-        let both = merge(&[one.clone(), two], None, 60);
+        let both = merge(&[one.clone(), two], None, Some(60));
         assert!(!both.converged);
         assert_eq!((both.waiting.len(), both.in_force), (1, 3));
         let two = answer(&[], &[("a", 9), ("b", 9)]);
-        assert!(merge(&[one.clone(), two], None, 60).converged);
-        let alone = merge(&[one], None, 60);
+        assert!(merge(&[one.clone(), two], None, Some(60)).converged);
+        let alone = merge(&[one], None, Some(60));
         assert!(!alone.converged, "nobody knows of c and d");
         assert_eq!(alone.waiting.len(), 2);
     }
@@ -189,19 +191,25 @@ mod tests {
     #[test]
     fn nodes_that_are_away_are_waited_for_unless_there_is_a_reason() {
         let one = answer(&[], &[("c", 9), ("d", 99)]);
-        let found = merge(std::slice::from_ref(&one), None, 60);
+        let found = merge(std::slice::from_ref(&one), None, Some(60));
         assert_eq!((found.waiting.len(), found.excluded.len()), (1, 1));
         assert_eq!(found.excluded[0].node, "d");
+        let found = merge(std::slice::from_ref(&one), None, None);
+        assert_eq!(
+            (found.waiting.len(), found.excluded.len()),
+            (2, 0),
+            "the controller that does not answer may have their streams"
+        );
         let node = |name: &str, ready| (name.to_owned(), Node { ready });
         let nodes = BTreeMap::from([node("a", true), node("b", true), node("c", false)]);
-        let found = merge(&[one], Some(&nodes), 6000);
+        let found = merge(&[one], Some(&nodes), Some(6000));
         assert!(found.converged, "{found:?}");
         assert_eq!((found.excluded.len(), found.in_force), (2, 2));
     }
 
     #[test]
     fn what_was_not_planned_is_nowhere() {
-        assert!(!merge(&[], None, 60).converged);
+        assert!(!merge(&[], None, Some(60)).converged);
         let behind = Convergence {
             behind: vec!["EndpointSlice".into()],
             ..answer(&[], &[])
@@ -211,7 +219,7 @@ mod tests {
             ..answer(&[], &[])
         };
         for held_up in [behind, listed] {
-            let found = merge(&[held_up, answer(&[], &[])], None, 60);
+            let found = merge(&[held_up, answer(&[], &[])], None, Some(60));
             assert!(!found.converged);
             assert_eq!(found.held_up.len(), 1);
         }

@@ -40,7 +40,8 @@ pub(super) struct WaitArguments {
     /// How long to wait, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
-    /// A node that no controller has had a stream to for so many seconds is not waited for.
+    /// A node that no controller has had a stream to for so many seconds is not waited for, once all
+    /// controllers have answered.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     unseen: u64,
     #[command(flatten)]
@@ -88,11 +89,14 @@ pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
     let mut told = Instant::now();
     loop {
         let (answers, problems) = ask_all(&controllers, &question).await?;
-        let mut verdict = merge(&answers, Some(&asked.nodes), arguments.unseen);
         // One that does not answer may hold streams: its nodes are then away from all others.
+        let unseen = problems.is_empty().then_some(arguments.unseen);
+        let mut verdict = merge(&answers, Some(&asked.nodes), unseen);
         verdict.held_up.extend(problems);
         if !asked.exists && answers.iter().any(|answer| answer.served) {
             verdict.not_yet("a controller has not seen yet that the Service is gone");
+        } else if asked.exists && answers.iter().all(|answer| !answer.served) {
+            verdict.not_yet("nobody serves it: has it a cluster IP, and is it this proxy's?");
         }
         let over = Instant::now() >= deadline;
         if verdict.converged || over {

@@ -48,8 +48,11 @@ async fn an_agent_that_knows_more_is_sent_nothing_before_all_was_listed_anew() {
     controller.store.note_planned();
     let mut agent = Agent::say(&controller, hello(told(9, 2))).await;
     assert_eq!(asked.recv().await, Some(Kind::Service));
-    controller.publish(NODE, 2);
+    // What was read is not planned yet: the plans are still the older ones.
     controller.store.note_marks(&read(9, 2, 2));
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    assert!(early.is_err(), "{early:?}");
+    controller.publish(NODE, 2);
     controller.store.note_planned();
     let first = agent.batch().await;
     let services = |batch: &Batch| {

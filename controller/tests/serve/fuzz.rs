@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Agent, Controller, LIMIT};
+use super::{Agent, Controller, LIMIT, NODE};
 
 /// How many streams are tried; `PORTOLAN_FUZZ_CASES` names another number.
 fn cases() -> Option<usize> {
@@ -137,7 +137,7 @@ async fn talk(mut client: PlanStreamClient<Channel>, messages: Vec<wire::AgentMe
 /// I-3, over whole streams.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
-    let controller = Controller::start(3).await;
+    let mut controller = Controller::start(3).await;
     let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
     let channel = endpoint.connect().await.unwrap();
     let mut witness = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
@@ -172,6 +172,10 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
     tokio::time::timeout(LIMIT, left)
         .await
         .expect("all streams end");
+    // Who was there before is still served, and who comes is.
+    controller.publish(NODE, 2);
+    let second = witness.batch().await;
+    assert!(!second.snapshot && second.hash != first.hash, "{second:?}");
     let mut next = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
-    assert_eq!(next.batch().await.hash, first.hash);
+    assert_eq!(next.batch().await.hash, second.hash);
 }

@@ -173,11 +173,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     };
     let mut rig = Rig::start(stage, Options::default(), &size)?;
     rig.plane.apply(&(SERVICE.to_owned() + &pod(1) + &pod(2)))?;
-    let all = NAMES.map(|name| Replica::new(&rig, name));
-    let mut all = all.into_iter().collect::<Result<Vec<_>>>()?;
-    for replica in &mut all {
-        replica.start()?;
-    }
+    let all = start(&rig, stage)?;
     let sockets = all
         .iter()
         .map(|replica| Address::Unix(replica.socket.clone()));
@@ -220,6 +216,28 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     checks.check("which writes ProxyPlans as well", follows(&replicas, 5));
     checks.check("nobody does what it may not", rights(&replicas));
     Ok(())
+}
+
+/// Starts all of them, and waits until they listen: agents begin at different ones, and at another one
+/// where theirs is not there yet.
+fn start(rig: &Rig<'_>, stage: &Stage) -> Result<Vec<Replica>> {
+    let all = NAMES.map(|name| Replica::new(rig, name));
+    let mut all = all.into_iter().collect::<Result<Vec<_>>>()?;
+    for replica in &mut all {
+        replica.start()?;
+    }
+    let listen = || {
+        Ok(all
+            .iter()
+            .all(|replica| replica.socket.exists())
+            .then_some(()))
+    };
+    stage
+        .waits
+        .until("every controller to listen", MOVED, LOOK, listen, || {
+            all.iter().map(Replica::said).collect()
+        })?;
+    Ok(all)
 }
 
 /// Agents began at different ones.

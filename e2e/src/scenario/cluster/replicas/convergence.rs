@@ -18,28 +18,7 @@ use crate::scenario::Checks;
 const WITHOUT_AGENT: u8 = NODES + 1;
 
 /// Who may ask, and who may not.
-const ACCESS: &str = "
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: convergence}
-rules:
-- nonResourceURLs: [/convergence]
-  verbs: [get]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: convergence}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: convergence}
-subjects: [{kind: ServiceAccount, name: pipeline, namespace: portolan}]
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: pipeline, namespace: portolan}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: stranger, namespace: portolan}
-";
+const ACCESS: &str = include_str!("../../../../api/convergence.yaml");
 
 /// Asks as one of these accounts.
 struct Plugin<'a> {
@@ -61,8 +40,6 @@ impl Plugin<'_> {
         let token = self.token(account)?.display().to_string();
         let words = [
             "wait",
-            "--service",
-            "default/web",
             "--controller",
             &self.controllers,
             "--kubeconfig",
@@ -72,7 +49,10 @@ impl Plugin<'_> {
             "-o",
             "json",
         ];
-        Program::ProxyPlan.try_with_input(&[&words[..], more].concat(), "")
+        let web = ["--service", "default/web"];
+        let named = more.contains(&"--service");
+        let web = if named { &[][..] } else { &web[..] };
+        Program::ProxyPlan.try_with_input(&[&words[..], web, more].concat(), "")
     }
 
     /// How it ended, and what it printed.
@@ -125,6 +105,11 @@ pub(super) fn run(replicas: &Replicas<'_, '_>, checks: &mut Checks) -> Result<()
         "a node that nobody has seen is waited for, and excluded after a while",
         unseen(&plugin),
     );
+    checks.check(
+        "while a controller does not answer, its nodes are waited for",
+        unanswered(&plugin),
+    );
+    checks.check("a Service that nobody serves is nowhere", headless(&plugin));
     checks.check("a stranger learns nothing", stranger(&plugin));
     Ok(())
 }
@@ -249,6 +234,40 @@ fn unseen(plugin: &Plugin<'_>) -> Result<()> {
     ensure!(verdict["excluded"][0]["node"] == name.as_str(), "{verdict}");
     let words = ["delete", "node", &name, "--wait=false"];
     plugin.replicas.rig.plane.kubectl(&words).map(drop)
+}
+
+/// The nodes of the first controller have never had a stream at the others.
+fn unanswered(plugin: &Plugin<'_>) -> Result<()> {
+    let (_, others) = plugin.controllers.split_once(',').context("one only")?;
+    let nobody = Plugin {
+        replicas: plugin.replicas,
+        controllers: format!("http://127.0.0.1:1,{others}"),
+        kubeconfig: plugin.kubeconfig.clone(),
+    };
+    let (code, verdict) = nobody.wait(&["--timeout", "1", "--unseen", "0"])?;
+    ensure!(code == 1, "it ended with {code}: {verdict}");
+    let waiting = verdict["waiting"].as_array().context("no list")?;
+    ensure!(!waiting.is_empty(), "{verdict}");
+    ensure!(verdict["excluded"] == serde_json::json!([]), "{verdict}");
+    let held_up = verdict["heldUp"].to_string();
+    ensure!(held_up.contains("127.0.0.1:1"), "{verdict}");
+    Ok(())
+}
+
+fn headless(plugin: &Plugin<'_>) -> Result<()> {
+    let service = "
+apiVersion: v1
+kind: Service
+metadata: {name: headless}
+spec: {clusterIP: None, ports: [{port: 80}]}
+";
+    plugin.replicas.rig.plane.apply(service)?;
+    let words = ["--service", "default/headless", "--timeout", "1"];
+    let (code, verdict) = plugin.wait(&words)?;
+    ensure!(code == 1, "it ended with {code}: {verdict}");
+    let held_up = verdict["heldUp"].to_string();
+    ensure!(held_up.contains("nobody serves it"), "{verdict}");
+    Ok(())
 }
 
 fn stranger(plugin: &Plugin<'_>) -> Result<()> {

@@ -124,9 +124,14 @@ impl<'r, 'a> Lab<'r, 'a> {
         )
     }
 
+    /// Where its pages are.
+    pub(super) fn pages(&self) -> Result<SocketAddr> {
+        self.admin.context("the controller has no pages yet")
+    }
+
     /// A page of the controller: status and body.
     pub(super) fn page(&self, path: &str) -> Result<(u16, String)> {
-        let address = self.admin.context("the controller has no pages yet")?;
+        let address = self.pages()?;
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(START))?;
         write!(

@@ -5,6 +5,7 @@
 mod authority;
 mod lab;
 mod own;
+mod pages;
 mod refusals;
 mod rotation;
 mod tokens;
@@ -60,6 +61,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         &format!("{FEW} agents with tokens of their own pods have their plans"),
         connected,
     );
+    pages::run(&lab, checks)?;
     refusals::run(&mut lab, &bulk, checks)?;
     rotation::run(&mut lab, checks)?;
     storm(&mut lab, checks)?;
