@@ -9,7 +9,6 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,13 +18,10 @@ use nix::sys::socket::{
     listen, setsockopt, socket, sockopt,
 };
 
+use super::port;
+
 /// How often a socket is asked whether it was refused. An ICMP error wakes nobody who waits.
 const LOOK: u8 = 2;
-/// Ports of clients, one after the other: chosen at random, one that was used a moment ago for
-/// another address of the same Service comes back too soon. Its endpoint and connection tracking
-/// know both by the same two addresses and ports, and the new one is lost.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
-static USED: AtomicU16 = AtomicU16::new(0);
 /// Not zero, or nobody listens.
 const BACKLOG: i32 = 1;
 
@@ -35,14 +31,16 @@ const BACKLOG: i32 = 1;
 /// Refused by an ABORT or by ICMP, or nothing came until the deadline.
 pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStream> {
     let start = Instant::now();
-    let fd = new_socket(target.ip(), SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
-    let number = USED.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
-    let own = SocketAddr::new(own_address(target)?, PORTS.start + number);
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(own))?;
-    match connect(fd.as_raw_fd(), &SockaddrStorage::from(target)) {
-        Ok(()) | Err(Errno::EINPROGRESS) => {}
-        Err(error) => return Err(error.into()),
-    }
+    let own = own_address(target)?;
+    let fd = port::with_next(|port| {
+        let fd = new_socket(target.ip(), SockType::Stream, SockFlag::SOCK_NONBLOCK)?;
+        let own = SocketAddr::new(own, port);
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(own))?;
+        match connect(fd.as_raw_fd(), &SockaddrStorage::from(target)) {
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
+            Err(error) => Err(error.into()),
+        }
+    })?;
     let stream = TcpStream::from(fd);
     loop {
         // What ICMP says does not end an attempt of SCTP, but the socket knows it.
@@ -99,12 +97,7 @@ fn new_socket(of: IpAddr, style: SockType, flags: SockFlag) -> io::Result<OwnedF
 
 /// The address that packets to this target carry.
 fn own_address(target: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = if target.is_ipv4() {
-        Ipv4Addr::UNSPECIFIED.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
-    let probe = UdpSocket::bind((any, 0))?;
+    let probe = UdpSocket::bind(port::any(target, 0))?;
     // Sends nothing.
     probe.connect(target)?;
     Ok(probe.local_addr()?.ip())

@@ -3,12 +3,12 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
-use super::{Protocol, association};
+use super::{Protocol, association, port};
 
 pub(super) const QUESTION: &[u8] = b"who are you?";
 
@@ -74,7 +74,7 @@ pub fn attempt(protocol: Protocol, target: SocketAddr, deadline: Duration) -> At
 #[must_use]
 pub fn tcp(target: SocketAddr, deadline: Duration) -> Attempt {
     timed(|start| {
-        let mut stream = TcpStream::connect_timeout(&target, deadline)?;
+        let mut stream = port::connect(target, deadline)?;
         let mut text = String::new();
         // A server says all at once, so one timeout for the first byte is enough.
         stream.set_read_timeout(Some(left(start, deadline)))?;
@@ -104,11 +104,7 @@ pub fn sctp(target: SocketAddr, deadline: Duration) -> Attempt {
 #[must_use]
 pub fn udp(target: SocketAddr, deadline: Duration) -> Attempt {
     timed(|start| {
-        let any = match target {
-            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        let socket = UdpSocket::bind((any, 0))?;
+        let socket = port::with_next(|port| UdpSocket::bind(port::any(target, port)))?;
         // Connected, so that ICMP errors come back as errors of the socket (S-21).
         socket.connect(target)?;
         socket.send(QUESTION)?;
@@ -192,7 +188,7 @@ mod tests {
             Outcome::Odd(_)
         ));
         assert!(matches!(understand(""), Outcome::Odd(_)));
-        let seen = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let seen = IpAddr::from([127, 0, 0, 1]);
         assert_eq!(
             understand("pod-a1 127.0.0.1 4711"),
             Outcome::Answered {

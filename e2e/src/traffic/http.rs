@@ -1,12 +1,13 @@
 //! One question over HTTP, as a balancer or a scraper asks it.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::client::left;
+use super::port;
 
 /// What came back.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ pub struct Response {
 pub fn get(target: SocketAddr, path: &str, deadline: Duration) -> Result<Response> {
     let start = Instant::now();
     let ask = || {
-        let mut stream = TcpStream::connect_timeout(&target, deadline)?;
+        let mut stream = port::connect(target, deadline)?;
         write!(
             stream,
             "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
@@ -53,7 +54,7 @@ pub fn get(target: SocketAddr, path: &str, deadline: Duration) -> Result<Respons
 /// # Errors
 /// When somebody does, or nothing comes back at all.
 pub fn refused(target: SocketAddr, deadline: Duration) -> Result<()> {
-    match TcpStream::connect_timeout(&target, deadline) {
+    match port::connect(target, deadline) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => Err(error).with_context(|| format!("connect to {target}")),
         Ok(_) => bail!("somebody listens on {target}"),

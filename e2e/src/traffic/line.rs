@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::port;
 use crate::namespace::Namespace;
 
 /// The question for a name.
@@ -49,9 +50,8 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn open(client: &Namespace, to: SocketAddr, deadline: Duration) -> Result<Self> {
-        let stream = client.inside(|| {
-            TcpStream::connect_timeout(&to, deadline).with_context(|| format!("connect to {to}"))
-        })?;
+        let stream = client
+            .inside(|| port::connect(to, deadline).with_context(|| format!("connect to {to}")))?;
         stream.set_read_timeout(Some(deadline))?;
         Ok(Self { stream })
     }

@@ -6,6 +6,7 @@ pub mod client;
 pub mod http;
 pub(crate) mod line;
 pub mod load;
+mod port;
 pub mod sender;
 pub mod server;
 

@@ -1,12 +1,13 @@
 //! A client that keeps its port: every datagram of it belongs to the same flow.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use super::client::{Outcome, QUESTION, left, understand, understand_error};
+use super::port;
 use crate::namespace::Namespace;
 
 /// A UDP socket that sends to one target only.
@@ -22,12 +23,8 @@ impl Sender {
     /// # Errors
     /// When there is no route to the target.
     pub fn open(namespace: &Namespace, target: SocketAddr) -> Result<Self> {
-        let any = match target {
-            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
         let socket = namespace.inside(|| {
-            let socket = UdpSocket::bind((any, 0))?;
+            let socket = port::with_next(|port| UdpSocket::bind(port::any(target, port)))?;
             socket.connect(target)?;
             Ok(socket)
         });

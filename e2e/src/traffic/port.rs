@@ -1,0 +1,106 @@
+//! The ports that clients send from: one after the other, over all namespaces of this process.
+//!
+//! Chosen at random, as the kernel does, a port comes back soon now and then. What was sent from it
+//! a moment ago is still tracked: to the same address, the new attempt is taken for more of the old
+//! one, with the translation of that time; to another address of the same Service, both become the
+//! same flow behind the translation, and the new one is lost.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+/// What the kernel would choose from (`ip_local_port_range`): no server of a lab has one of them.
+const PORTS: Range<u16> = 32_768..61_000;
+/// A port that something else has at the moment is passed over, this often.
+const TRIES: u32 = 64;
+static USED: AtomicU16 = AtomicU16::new(0);
+
+/// Does what needs a port of the client's own, with the next one that nobody has.
+///
+/// # Errors
+/// Those of the act, but for ports that are taken; that, when many ports in a row are.
+pub(super) fn with_next<T>(mut act: impl FnMut(u16) -> io::Result<T>) -> io::Result<T> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match act(next()) {
+            // The second: bound, and the very same connection is still remembered.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
+                ) && tries < TRIES => {}
+            ended => return ended,
+        }
+    }
+}
+
+/// Connects from the next port.
+///
+/// # Errors
+/// As those of `TcpStream::connect_timeout`.
+pub(super) fn connect(target: SocketAddr, deadline: Duration) -> io::Result<TcpStream> {
+    with_next(|port| {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+        socket.bind(&any(target, port).into())?;
+        socket.connect_timeout(&target.into(), deadline)?;
+        Ok(socket.into())
+    })
+}
+
+/// The unspecified address of a target's family, with this port.
+pub(super) fn any(target: SocketAddr, port: u16) -> SocketAddr {
+    match target {
+        SocketAddr::V4(_) => SocketAddr::from(([0; 4], port)),
+        SocketAddr::V6(_) => SocketAddr::from(([0; 16], port)),
+    }
+}
+
+fn next() -> u16 {
+    let next = |used: u16| Some((used + 1) % (PORTS.end - PORTS.start));
+    let used = USED
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+        .unwrap_or(0);
+    PORTS.start + used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_passed_over_and_other_errors_are_told_at_once() {
+        let mut asked = Vec::new();
+        let given = with_next(|port| {
+            asked.push(port);
+            if asked.len() < 3 {
+                return Err(ErrorKind::AddrInUse.into());
+            }
+            Ok(port)
+        })
+        .unwrap();
+        assert_eq!(asked.len(), 3);
+        assert_eq!(Some(&given), asked.last());
+        assert!(asked.iter().all(|port| PORTS.contains(port)));
+        // Other tests take ports at the same time; each is given to one only.
+        assert!(asked[0] != asked[1] && asked[1] != asked[2]);
+
+        let mut acts = 0;
+        let refused: io::Result<()> = with_next(|_| {
+            acts += 1;
+            Err(ErrorKind::ConnectionRefused.into())
+        });
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(acts, 1);
+    }
+
+    #[test]
+    fn what_takes_every_port_is_an_error_and_no_loop() {
+        let taken: io::Result<()> = with_next(|_| Err(ErrorKind::AddrInUse.into()));
+        assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+}
