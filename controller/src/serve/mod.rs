@@ -10,6 +10,7 @@ mod draining;
 mod drift;
 mod entrance;
 mod listen;
+mod pace;
 mod session;
 
 use std::pin::Pin;
@@ -34,6 +35,7 @@ use crate::trust::{Admission, Reason, Refusal};
 pub use entrance::Entrance;
 use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
+use pace::Pace;
 
 /// Messages on their way to one agent. Each carries at most
 /// [`portolan_proto::CHUNK_BYTES`] of entries, so an agent that does not read costs little.
@@ -48,6 +50,7 @@ struct Plans {
     store: Arc<Store>,
     board: Arc<Board>,
     entrance: Entrance,
+    pace: Pace,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
 }
@@ -139,6 +142,7 @@ pub async fn serve(
         store,
         board,
         entrance: entrance.clone(),
+        pace: Pace::default(),
         ending,
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);

@@ -19,6 +19,7 @@ use super::ack::{self, Notes, Sent};
 use super::behind;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
+use super::pace::Turns;
 use crate::board::{Board, InForce};
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::trust::Admission;
@@ -173,6 +174,7 @@ async fn follow(
             confirmed: Confirmed::new(in_force),
         },
         said_unknown: false,
+        turns: plans.pace.join(),
     };
     loop {
         // Changes after this line wake the loop again.
@@ -182,7 +184,9 @@ async fn follow(
             put(queue, Message::Gone(gone)).await?;
         }
         tokio::select! {
-            changed = changes.changed() => changed.map_err(|_| End::Gone)?,
+            more = serving.turns.next(&mut changes) => if !more {
+                return Err(End::Gone);
+            },
             // No answer is expected now: one would be one too many, an end is an end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
@@ -212,6 +216,7 @@ struct Serving<'a> {
     told: BTreeMap<Kind, Mark>,
     notes: Notes,
     said_unknown: bool,
+    turns: Turns,
 }
 
 /// What became of bringing an agent up to date.
@@ -244,6 +249,7 @@ impl Serving<'_> {
         match send(self.queue, store, &mut walk, watermark, before, version).await? {
             Sending::Nothing => {}
             Sending::Done => {
+                self.turns.taken();
                 self.batches += 1;
                 let (board, notes) = (&self.plans.board, &mut self.notes);
                 if !ack::wait(answers, self.hello, &sent, board, notes).await? {

@@ -1,0 +1,111 @@
+//! How soon after a batch an agent is sent the next one.
+//!
+//! A change that comes alone goes out at once. While many come, each would wake every stream, be a batch
+//! of its own for every agent, and the processors would be busy with nothing but batches; what changes
+//! before a node's turn comes goes out as one. The more streams, the longer they share a batch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// What each stream adds: 10,000 batches a second are sent at most, which is about half of what two
+/// processors can.
+const EACH: Duration = Duration::from_micros(100);
+/// No node waits longer than this, however many there are.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The pace of all streams of a controller.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pace {
+    streams: Arc<AtomicU32>,
+}
+
+impl Pace {
+    /// The pace of one more stream, as long as it lasts.
+    pub(super) fn join(&self) -> Turns {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Turns {
+            pace: self.clone(),
+            last: None,
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        (EACH * self.streams.load(Ordering::Relaxed)).min(LONGEST)
+    }
+}
+
+/// When it is one stream's turn.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pace: Pace,
+    last: Option<Instant>,
+}
+
+impl Turns {
+    /// A batch is sent.
+    pub(super) fn taken(&mut self) {
+        self.last = Some(Instant::now());
+    }
+
+    /// Waits for a change, and for the turn. False when no change will come any more.
+    pub(super) async fn next(&self, changes: &mut watch::Receiver<u64>) -> bool {
+        if changes.changed().await.is_err() {
+            return false;
+        }
+        if let Some(last) = self.last {
+            sleep_until(last + self.pace.interval()).await;
+        }
+        true
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.pace.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_alone_goes_at_once_and_many_share_a_turn() {
+        let pace = Pace::default();
+        let others: Vec<_> = (1..500).map(|_| pace.join()).collect();
+        let mut turns = pace.join();
+        let changed = watch::Sender::new(0);
+        let mut changes = changed.subscribe();
+
+        let start = Instant::now();
+        changed.send_replace(1);
+        assert!(turns.next(&mut changes).await);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        turns.taken();
+        changed.send_replace(2);
+        changed.send_replace(3);
+        assert!(turns.next(&mut changes).await);
+        assert_eq!(start.elapsed(), Duration::from_millis(50));
+        assert!(!changes.has_changed().unwrap(), "both were in one turn");
+
+        // Nobody else is there any more.
+        drop(others);
+        turns.taken();
+        changed.send_replace(4);
+        assert!(turns.next(&mut changes).await);
+        assert!(start.elapsed() < Duration::from_millis(52));
+        drop(changed);
+        assert!(!turns.next(&mut changes).await);
+    }
+
+    #[test]
+    fn no_number_of_streams_makes_a_node_wait_for_ever() {
+        let pace = Pace::default();
+        pace.streams.store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(pace.interval(), LONGEST);
+    }
+}
