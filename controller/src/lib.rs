@@ -21,6 +21,7 @@ pub mod object;
 pub mod output;
 pub mod plugin;
 pub mod publish;
+pub mod rollout;
 pub mod serve;
 pub mod store;
 pub mod tls;

@@ -13,6 +13,8 @@ mod proxy_config;
 mod proxy_plan;
 mod proxy_plan_slice;
 mod proxy_plan_status;
+mod rollout;
+mod rollout_status;
 mod schema;
 mod settings;
 mod warning;
@@ -30,6 +32,10 @@ pub use proxy_plan_slice::{
     Family, ProxyPlanSlice, ProxyPlanSliceSpec, SliceHead, SliceList, SliceScope, SliceScopeKind,
 };
 pub use proxy_plan_status::{ProxyPlanStatus, condition};
+pub use rollout::{
+    CanarySpec, GatesSpec, NodeSelectorSpec, OnFailure, OverrideSpec, RolloutSpec, WavesBy,
+};
+pub use rollout_status::{ReachedNodes, RevisionRecord, RolloutPhase, RolloutStatus, WaveKind};
 pub use settings::{
     ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec, ListenSpec,
     LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec, TimeoutsSpec,

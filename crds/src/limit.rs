@@ -31,3 +31,15 @@ pub const SENTENCE: usize = 1024;
 pub const NAME: usize = 253;
 /// Characters of the name of a zone, of a namespace, of a Service, of a port.
 pub const LABEL: usize = 63;
+/// Overrides of settings.
+pub const OVERRIDES: usize = 16;
+/// Revisions of settings that are remembered: the two in force, and some.
+pub const REVISIONS: usize = 12;
+/// Characters of the settings of a revision.
+pub const REVISION_TEXT: usize = 262_144;
+/// Canaries of a rollout.
+pub const CANARIES: usize = 100;
+/// Zones that a rollout names.
+pub const ZONES: usize = 256;
+/// Nodes that are not held against a rollout.
+pub const EXCUSED: usize = 256;

@@ -9,7 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{SettingsSpec, Warning, limit, schema};
+use crate::{OverrideSpec, RolloutSpec, RolloutStatus, SettingsSpec, Warning, limit, schema};
 
 /// What is asked for. Everything may be left out: an empty spec means the defaults.
 #[derive(
@@ -48,14 +48,44 @@ use crate::{SettingsSpec, Warning, limit, schema};
         json_path = ".status.counts.warnings",
         description = "Warnings about Services, EndpointSlices and other objects that are not Nodes."
     ),
+    printcolumn(
+        name = "Revision",
+        type_ = "string",
+        json_path = ".status.rollout.currentRevision",
+        description = "The settings of nodes that no change has reached."
+    ),
+    printcolumn(
+        name = "Rollout",
+        type_ = "string",
+        json_path = ".status.rollout.phase",
+        description = "How far a change of the settings is."
+    ),
+    printcolumn(
+        name = "Wave",
+        type_ = "string",
+        json_path = ".status.rollout.wave",
+        description = "The nodes that are given it at present."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyConfigSpec {
-    /// What nodes do. A field that is left out keeps its default. A change reaches all nodes within
-    /// seconds, without a restart.
+    /// What nodes do. A field that is left out keeps its default. A change needs no restart; it reaches
+    /// nodes in waves if there is `spec.rollout`, be it empty, and all of them within seconds if not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<SettingsSpec>,
+    /// Other settings for some nodes, by their labels. They are taken in order: of several that name a
+    /// node, a later one wins. A change takes the same way as one of `spec.settings`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = limit::OVERRIDES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub overrides: Option<Vec<OverrideSpec>>,
+    /// How a change of `spec.settings` or `spec.overrides` reaches nodes. An empty one (`rollout: {}`)
+    /// means waves with the defaults; without it, all nodes have a change at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutSpec>,
     /// What the controller writes into ProxyPlans and ProxyPlanSlices, and how fast. Nodes do not
     /// read these objects: they are for people, tools and audits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,6 +145,9 @@ pub struct ProxyConfigStatus {
     /// The size of the cluster as the controller knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<ConfigCounts>,
+    /// How far settings are. The controllers serve nodes by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
 }
 
 /// The size of the cluster as the controller knows it.

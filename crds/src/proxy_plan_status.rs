@@ -21,6 +21,11 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = "^[0-9a-f]{32}$"))]
     pub received_hash: Option<String>,
+    /// Which settings were in force in the kernel when everything was applied last, like `default-5`;
+    /// absent before that. Where they are on their way, `spec.settingsRevision` is ahead of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::LABEL))]
+    pub settings_revision: Option<String>,
     /// From the making of the last batch by the controller to the agent's word that it is in the
     /// kernel, like `41ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -129,6 +129,72 @@ pub(crate) fn kernel_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The name of a part of an object.
+pub(crate) fn own_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[-A-Za-z0-9_.]+$')",
+            "write a name of letters, digits, '-', '_' and '.'",
+        )],
+    })
+}
+
+/// Labels with their values.
+pub(crate) fn labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 8,
+        "additionalProperties": {"type": "string", "maxLength": 63},
+    })
+}
+
+/// What an override may not say.
+pub(crate) fn override_rules() -> Value {
+    json!([rule(
+        "!has(self.externalIPs) && !has(self.serviceProxyName)",
+        "externalIPs and serviceProxyName say what is served, which all nodes share: write them into spec.settings",
+    )])
+}
+
+/// A number of nodes from one, or a share.
+pub(crate) fn some_nodes(_: &mut SchemaGenerator) -> Schema {
+    nodes_like(
+        "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+        "write a number of nodes from 1, or a share of them from 1% to 100%",
+    )
+}
+
+/// A number of nodes, or a share.
+pub(crate) fn any_nodes(_: &mut SchemaGenerator) -> Schema {
+    nodes_like(
+        "type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",
+        "write a number of nodes, or a share of them from 0% to 100%",
+    )
+}
+
+fn nodes_like(is: &str, message: &str) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [rule(is, message)],
+    })
+}
+
+/// The name of a revision, or nothing.
+pub(crate) fn revision_or_none(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 63,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^(default-[0-9]{1,18})?$')",
+            "write the name of a revision as status.rollout.history has it, like default-5, or an empty text",
+        )],
+    })
+}
+
 /// A value of a label, or nothing.
 pub(crate) fn label_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

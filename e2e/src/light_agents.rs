@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -21,12 +21,20 @@ pub struct LightAgents {
     slots: BTreeMap<String, Arc<PlanSlot>>,
     links: BTreeMap<String, watch::Receiver<Link>>,
     failing: BTreeMap<String, Arc<AtomicBool>>,
+    dislikes: BTreeMap<String, Arc<Mutex<Dislike>>>,
     /// In an option so that dropping can end its threads without waiting.
     runtime: Option<Runtime>,
 }
 
 /// What an agent says that fails.
 pub const FAILURE: &str = "add a virtual server: no memory";
+/// Settings that an agent cannot apply, and whether it ever had them.
+#[derive(Debug, Default)]
+struct Dislike {
+    scheduler: Option<String>,
+    met: bool,
+}
+
 /// How often a thread looks whether it is to end.
 const LOOK: Duration = Duration::from_secs(3600);
 
@@ -55,6 +63,7 @@ impl LightAgents {
             .context("start the agents' threads")?;
         let (mut slots, mut links, mut failing) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut dislikes = BTreeMap::new();
         for (node, controllers) in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
@@ -73,10 +82,12 @@ impl LightAgents {
             drop(runtime.spawn(receiver.run()));
             let (taken, fails) = (slot.clone(), Arc::new(AtomicBool::new(false)));
             failing.insert(node.clone(), fails.clone());
+            let dislike: Arc<Mutex<Dislike>> = Arc::default();
+            dislikes.insert(node.clone(), dislike.clone());
             std::thread::Builder::new()
                 .name(format!("{node} takes"))
                 .spawn(move || {
-                    take(&taken, &fails, &done);
+                    take(&taken, &fails, &dislike, &done);
                     // Nothing ever drains, and the receiver may not find that nobody could tell it.
                     drop(drains);
                 })?;
@@ -86,6 +97,7 @@ impl LightAgents {
             slots,
             links,
             failing,
+            dislikes,
             runtime: Some(runtime),
         })
     }
@@ -112,6 +124,28 @@ impl LightAgents {
         }
     }
 
+    /// From now on the agents of these nodes fail while this scheduler is in their settings.
+    pub fn dislike<'n>(&self, scheduler: &str, nodes: impl IntoIterator<Item = &'n str>) {
+        for dislike in nodes.into_iter().filter_map(|node| self.dislikes.get(node)) {
+            locked(dislike).scheduler = Some(scheduler.to_owned());
+        }
+    }
+
+    /// The nodes whose agents have failed for that.
+    pub fn disliked(&self) -> impl Iterator<Item = &str> {
+        let met = self
+            .dislikes
+            .iter()
+            .filter(|(_, dislike)| locked(dislike).met);
+        met.map(|(node, _)| node.as_str())
+    }
+
+    /// The scheduler in the settings of a node; `None` before it has a plan.
+    #[must_use]
+    pub fn scheduler(&self, node: &str) -> Option<String> {
+        scheduler(self.slots.get(node)?)
+    }
+
     /// How the way of a node's agent to the controller is.
     #[must_use]
     pub fn link(&self, node: &str) -> Link {
@@ -131,8 +165,21 @@ impl LightAgents {
     }
 }
 
+fn locked(dislike: &Mutex<Dislike>) -> MutexGuard<'_, Dislike> {
+    dislike.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn scheduler(slot: &PlanSlot) -> Option<String> {
+    slot.peek(|plan| Some(plan.node()?.settings.scheduler.to_string()))
+}
+
 /// Says of every plan that it is in force, or that something of it failed.
-fn take(slot: &PlanSlot, fails: &AtomicBool, done: &watch::Sender<Applied>) {
+fn take(
+    slot: &PlanSlot,
+    fails: &AtomicBool,
+    dislike: &Mutex<Dislike>,
+    done: &watch::Sender<Applied>,
+) {
     let (mut generation, mut hash) = (0, PlanHash::default());
     loop {
         match slot.wait(LOOK) {
@@ -147,7 +194,11 @@ fn take(slot: &PlanSlot, fails: &AtomicBool, done: &watch::Sender<Applied>) {
                 } = slot.take();
             }
         }
-        let applied = if fails.load(Ordering::Relaxed) {
+        let mut dislike = locked(dislike);
+        let disliked = dislike.scheduler.is_some() && dislike.scheduler == scheduler(slot);
+        dislike.met |= disliked;
+        drop(dislike);
+        let applied = if disliked || fails.load(Ordering::Relaxed) {
             Applied {
                 generation,
                 hash: done.borrow().hash,

@@ -17,13 +17,13 @@ pub(crate) fn node_entry(model: &ClusterModel, node: &Node) -> NodeEntry {
         pod_cidrs: node.pod_cidrs.clone(),
         service_cidrs: model.service_cidrs(),
         eligible: !node.deleted && !node.scaled_away,
-        settings: model.settings(),
+        settings: model.settings_of(node),
     }
 }
 
 /// What its owner should hear.
 pub(crate) fn node_warnings(model: &ClusterModel, node: &Node) -> Vec<Warning> {
-    let settings = model.settings();
+    let settings = model.settings_of(node);
     let ignored = node.ignored.iter().cloned();
     let own = node.addresses.iter().map(|address| Family::of(*address));
     let silent = without_node_ports(&settings, own);

@@ -30,6 +30,7 @@ use crate::known::Shared;
 use crate::lease::{Elector, LeaseName};
 use crate::metrics::{Counters, Metrics};
 use crate::publish::Publisher;
+use crate::rollout::Rollout;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
 use crate::trust::{ApiReviewer, Reviewer};
@@ -275,6 +276,8 @@ struct Following {
     publisher: Option<JoinHandle<()>>,
     /// Keeps the agents, where it was asked to.
     operator: Option<JoinHandle<()>>,
+    /// Brings changes of the settings to nodes; without a cluster all have them at once.
+    rollout: Option<JoinHandle<()>>,
     /// Takes part in the election; ends, and gives its lease back, when it is told.
     election: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
 }
@@ -300,6 +303,7 @@ impl Following {
                     stop,
                     publisher: None,
                     operator: None,
+                    rollout: None,
                     election: None,
                 }
             }
@@ -307,6 +311,7 @@ impl Following {
                 let (watches, seen) = watch::start(&client);
                 let relist = watches.relist();
                 store.relist_by(move |kind| relist.ask(kind));
+                let rollout = Rollout::new(client.clone(), known.clone());
                 let (publisher, notes) = Publisher::new(client.clone(), known, board.clone());
                 let (stop_leading, stopped_leading) = oneshot::channel::<()>();
                 let operator =
@@ -321,6 +326,7 @@ impl Following {
                         (publisher, Some(leading), Some(election))
                     }
                 };
+                let rollout = tokio::spawn(rollout.run(leading.clone()));
                 let operator = operator.map(|operator| tokio::spawn(operator.run(leading)));
                 let engine = engine.telling(Box::new(move |news| match news {
                     News::Planned(update) => notes.changed(update),
@@ -333,6 +339,7 @@ impl Following {
                     stop,
                     publisher: Some(tokio::spawn(publisher.run(std::future::pending()))),
                     operator,
+                    rollout: Some(rollout),
                     election,
                 }
             }
@@ -344,6 +351,12 @@ impl Following {
         let publisher = async {
             match &mut self.publisher {
                 Some(publisher) => drop(publisher.await),
+                None => std::future::pending().await,
+            }
+        };
+        let rollout = async {
+            match &mut self.rollout {
+                Some(rollout) => drop(rollout.await),
                 None => std::future::pending().await,
             }
         };
@@ -363,6 +376,7 @@ impl Following {
             _ = &mut self.engine => "planning",
             () = publisher => "publishing",
             () = operator => "keeping agents",
+            () = rollout => "rolling out",
             () = watches => "watching",
         };
         anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
@@ -375,9 +389,10 @@ impl Following {
             stop,
             publisher,
             operator,
+            rollout,
             election,
         } = self;
-        for writer in [publisher, operator].into_iter().flatten() {
+        for writer in [publisher, operator, rollout].into_iter().flatten() {
             writer.abort();
         }
         if let Some((election, end)) = election {

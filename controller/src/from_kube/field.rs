@@ -29,6 +29,12 @@ impl FieldError {
         }
     }
 
+    /// The same about settings in another place.
+    pub(super) fn within(mut self, place: &str) -> Self {
+        self.field = self.field.replacen("spec.settings", place, 1);
+        self
+    }
+
     /// The same, and what follows from it.
     pub(super) fn with(mut self, result: &str) -> Self {
         self.problem += "; ";

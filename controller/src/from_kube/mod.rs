@@ -11,11 +11,13 @@ mod external;
 mod field;
 mod node;
 mod proxy_config;
+mod rollout;
 mod service;
 mod settings;
 
 pub use endpoint_slice::endpoint_slice;
 pub use field::FieldError;
 pub use node::{node, service_cidr};
-pub use proxy_config::proxy_config;
+pub use proxy_config::{proxy_config, proxy_config_at_once, stored_revision};
+pub use rollout::{asked, revision_name, revision_number, rollout_state};
 pub use service::service;

@@ -1,6 +1,8 @@
 //! Nodes and ServiceCIDRs.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
@@ -37,6 +39,7 @@ pub fn node(object: &core::Node) -> Result<Node, FieldError> {
     Ok(Node {
         name: own_name(&object.metadata)?,
         zone,
+        labels: labels(object),
         addresses: addresses(object, &mut ignored),
         pod_cidrs: pod_cidrs(object, &mut ignored),
         deleted: object.metadata.deletion_timestamp.is_some(),
@@ -46,6 +49,13 @@ pub fn node(object: &core::Node) -> Result<Node, FieldError> {
             .any(|taint| taint.key == SCALED_AWAY),
         ignored,
     })
+}
+
+fn labels(object: &core::Node) -> BTreeMap<Arc<str>, Arc<str>> {
+    let labels = object.metadata.labels.iter().flatten();
+    labels
+        .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+        .collect()
 }
 
 fn noted<T>(value: Result<T, FieldError>, ignored: &mut Vec<Reason>) -> Option<T> {

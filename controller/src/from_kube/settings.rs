@@ -6,6 +6,7 @@ use portolan_plan::{
     ConntrackSettings, DiskSettings, Drift, ListenSettings, MasqueradeSettings, Period, Settings,
     SyncSettings, TimeoutSettings,
 };
+use portolan_planner::model::SettingsPatch;
 
 use super::detection::local_detection;
 use super::field::{FieldError, address, bounded, cidr, kernel_name, label, scheduler};
@@ -75,6 +76,48 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
         Some(given::DriftMode::Report) => Drift::Report,
     };
     Ok(settings)
+}
+
+/// The fields that are given, each completed by itself.
+pub(super) fn patch(given: &given::SettingsSpec) -> Result<SettingsPatch, FieldError> {
+    for (field, present) in [
+        ("externalIPs", given.external_ips.is_some()),
+        ("serviceProxyName", given.service_proxy_name.is_some()),
+    ] {
+        if present {
+            let problem = "says what is served, which all nodes share; write it into spec.settings";
+            return Err(wrong(field, problem));
+        }
+    }
+    let whole = settings(given.clone())?;
+    /// The completed fields, where they are given.
+    macro_rules! patch {
+        ($($field:ident),* $(,)?) => {
+            SettingsPatch { $($field: given.$field.is_some().then(|| whole.$field.clone()),)* }
+        };
+    }
+    #[allow(
+        clippy::clone_on_copy,
+        reason = "some fields are small, others are not"
+    )]
+    Ok(patch!(
+        scheduler,
+        node_port_addresses,
+        local_detection,
+        masquerade,
+        strict_arp,
+        exclude_cidrs,
+        timeouts,
+        conntrack,
+        sync,
+        drain,
+        drift,
+        drop_invalid,
+        device,
+        disk,
+        healthz,
+        metrics,
+    ))
 }
 
 /// `primary` alone, or ranges (S-34).

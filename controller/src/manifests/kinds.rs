@@ -210,7 +210,9 @@ impl Reader<'_> {
                 self.object(value, Warn, from_kube::service_cidr, Found::ServiceCidr);
             }
             Kind::ProxyConfig => {
-                self.object(value, Refuse, from_kube::proxy_config, Found::ProxyConfig);
+                // Nobody decides about waves here, so all nodes have a change at once.
+                let read = from_kube::proxy_config_at_once;
+                self.object(value, Refuse, read, Found::ProxyConfig);
             }
         }
     }

@@ -20,6 +20,8 @@ pub struct ConfigJudged {
     pub generation: i64,
     /// What is wrong with it; `None` when it is in force.
     pub problem: Option<String>,
+    /// Whether it reaches nodes in waves.
+    pub in_waves: bool,
 }
 
 /// The status of the ProxyConfig `default`; `previous` is what its condition Accepted was.
@@ -38,6 +40,11 @@ pub fn config_status(
     warnings.truncate(limit::CONFIG_WARNINGS);
     let accepted = judged.map(|judged| {
         let (verdict, reason, words) = match &judged.problem {
+            None if judged.in_waves => (
+                Verdict::True,
+                "InWaves",
+                "the settings make sense; status.rollout says which of them nodes have".to_owned(),
+            ),
             None => (
                 Verdict::True,
                 "InForce",
@@ -59,6 +66,8 @@ pub fn config_status(
         conditions: accepted.into_iter().collect(),
         warnings,
         counts: Some(counts),
+        // Whoever rolls settings out writes it.
+        rollout: None,
     }
 }
 

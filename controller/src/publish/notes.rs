@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
-use portolan_plan::ServiceId;
+use portolan_plan::{NodeEntry, ServiceId};
 use portolan_planner::{PlannedService, Update};
 use tokio::sync::Notify;
 
@@ -13,6 +14,7 @@ use crate::object::ObjectId;
 #[derive(Debug, Clone)]
 pub struct Notes {
     inbox: Arc<Inbox>,
+    wall: fn() -> SystemTime,
 }
 
 /// What was told and not looked at; of several words about one thing, the last.
@@ -30,19 +32,35 @@ pub(super) struct Told {
     taken: bool,
     pub(super) services: BTreeMap<ServiceId, Option<Arc<PlannedService>>>,
     pub(super) nodes: BTreeSet<Arc<str>>,
+    /// What nodes are told about themselves, and since when: nobody was sent it before.
+    pub(super) given: BTreeMap<Arc<str>, Given>,
     /// Nodes of which only the warnings may have changed.
     pub(super) read_again: BTreeSet<Arc<str>>,
 }
 
+/// What a node is told about itself.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub(super) entry: Arc<NodeEntry>,
+    pub(super) since: SystemTime,
+}
+
 impl Notes {
-    pub(super) fn new(inbox: Arc<Inbox>) -> Self {
-        Self { inbox }
+    pub(super) fn new(inbox: Arc<Inbox>, wall: fn() -> SystemTime) -> Self {
+        Self { inbox, wall }
     }
 
     /// Something was planned, after it can be seen in what the controller knows. The first call, be it
     /// about nothing, says that everything was planned once: nothing is written before.
     pub fn changed(&self, update: &Update) {
+        let since = (self.wall)();
         self.inbox.tell(|told| {
+            for (name, entry) in &update.nodes {
+                match entry.clone() {
+                    Some(entry) => told.given.insert(name.clone(), Given { entry, since }),
+                    None => told.given.remove(name),
+                };
+            }
             told.complete = true;
             let services = update.services.iter();
             told.services

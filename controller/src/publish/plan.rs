@@ -13,6 +13,7 @@ use portolan_planner::{PlannedService, Planner};
 use super::content::{ContentHash, sentence, shortened, size};
 use super::figures::{Figures, count};
 use super::ports::planned_service;
+use crate::from_kube;
 use crate::known::Known;
 use crate::object::ObjectId;
 
@@ -80,7 +81,10 @@ pub fn proxy_plan_spec(
         .then(|| overflow_note(entry, left_services, left_health, overflow.len()));
     let plan = crds::ProxyPlanSpec {
         zone: entry.zone.as_ref().map(ToString::to_string),
-        settings_revision: revision.text(&entry.settings),
+        settings_revision: match planner.model().revision_of(&entry.name) {
+            Some(number) => from_kube::revision_name(number),
+            None => revision.text(&entry.settings),
+        },
         counts,
         services,
         health_checks,

@@ -69,7 +69,7 @@ impl Publisher {
             wall,
             leading: None,
         };
-        (publisher, Notes::new(inbox))
+        (publisher, Notes::new(inbox, wall))
     }
 
     /// Writes what only one controller may write while this says so; statuses always.

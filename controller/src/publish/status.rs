@@ -12,6 +12,7 @@ use portolan_crds::condition;
 
 use super::content::{sentence, shortened};
 use crate::board::{Acked, Delivery, Drift, REMEMBERED};
+use crate::from_kube;
 
 /// Whether something is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +149,13 @@ fn closed_ports(delivery: Option<&Delivery>) -> &[String] {
     delivery.map_or(&[], |delivery| &delivery.closed_ports)
 }
 
+/// When the plan was made that is in force as a whole; `None` when none is, or nobody knows.
+pub(super) fn in_force_since(delivery: Option<&Delivery>) -> Option<SystemTime> {
+    let (answered, acked) = delivery?.acked.as_ref()?;
+    let whole = State::of(delivery) == State::Applied;
+    whole.then(|| answered.checked_sub(acked.lag)).flatten()
+}
+
 /// Since when a condition is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since {
@@ -160,6 +168,8 @@ pub struct Since {
 /// What was written last of a node's conditions, as far as the next status needs it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Previous {
+    /// The number of the settings that were in force.
+    pub(super) revision: Option<u64>,
     applied: Option<Since>,
     healthy: Option<Since>,
     drifted: Option<Since>,
@@ -169,7 +179,9 @@ impl Previous {
     /// What a status says.
     pub fn read(status: &crds::ProxyPlanStatus) -> Self {
         let of = |kind| since(&status.conditions, kind);
+        let revision = status.settings_revision.as_deref();
         Self {
+            revision: revision.and_then(from_kube::revision_number),
             applied: of(condition::APPLIED),
             healthy: of(condition::HEALTHY),
             drifted: of(condition::DRIFTED),
@@ -244,6 +256,7 @@ pub fn status(
     let sentences = |texts: &[String]| texts.iter().map(|text| sentence(text)).collect();
     crds::ProxyPlanStatus {
         applied_hash: acked.and_then(|acked| Some(acked.applied?.to_string())),
+        settings_revision: previous.revision.map(from_kube::revision_name),
         received_hash: acked.map(|acked| acked.received.to_string()),
         lag: acked.map(|acked| lag(acked.lag)),
         operations: acked.map(|acked| number(acked.operations)),

@@ -4,6 +4,7 @@
 
 mod external;
 mod node;
+mod rollout;
 mod service;
 mod settings;
 mod slice;

@@ -16,7 +16,7 @@ fn config(settings: &str) -> FileContents {
 
 fn settings(text: &str) -> Settings {
     match found(&config(text)) {
-        Found::ProxyConfig(config) => config.settings,
+        Found::ProxyConfig(config) => config.current.settings.clone(),
         other => panic!("{other:?}"),
     }
 }

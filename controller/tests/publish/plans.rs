@@ -155,6 +155,7 @@ fn warnings_about_services_and_slices_are_in_the_status_of_the_proxyconfig() {
     let judged = ConfigJudged {
         generation: 3,
         problem: None,
+        in_waves: false,
     };
     let status = config_status(&known, Some(&judged), at(0), None);
     insta::assert_yaml_snapshot!(status);

@@ -90,6 +90,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::TRUST,
     cluster::REPLICAS,
     cluster::INSTALL,
+    cluster::WAVES,
     cluster::CHURN,
     cluster::MEMORY,
 ];

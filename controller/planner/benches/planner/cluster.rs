@@ -96,6 +96,7 @@ pub(crate) fn node(number: usize, zone: &str) -> Node {
     Node {
         name: node_name(number),
         zone: Some(zone.into()),
+        labels: std::collections::BTreeMap::new(),
         addresses: vec![address(192, number)],
         pod_cidrs: vec![pods.parse().unwrap()],
         deleted: false,

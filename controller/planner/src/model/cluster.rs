@@ -96,10 +96,15 @@ impl ClusterModel {
                 touched.all_nodes |= !self.service_cidrs.apply(change).is_empty();
             }
             Event::ProxyConfig(change) => {
-                let before = self.settings();
+                let (before, config) = (self.settings(), self.config_in_force().cloned());
                 if !self.proxy_configs.apply(change).is_empty() {
                     let after = self.settings();
-                    touched.all_nodes |= before != after;
+                    let whole = |config: Option<&Arc<ProxyConfig>>| {
+                        let none = || Arc::new(ProxyConfig::of(Settings::default()));
+                        config.cloned().unwrap_or_else(none)
+                    };
+                    let same = whole(config.as_ref()) == whole(self.config_in_force());
+                    touched.all_nodes |= !same;
                     touched.all_services |= before.service_proxy_name != after.service_proxy_name;
                     touched.all_services |= before.external_ips != after.external_ips;
                     touched.all_services |= before.local_detection != after.local_detection;
@@ -296,9 +301,29 @@ impl ClusterModel {
         cidrs.into_iter().copied().collect()
     }
 
-    /// The settings in force.
+    /// The settings that say what is served, which all nodes share. A change on its way does not count
+    /// before all nodes have it.
     pub fn settings(&self) -> Settings {
-        let config = self.proxy_configs.get(&ProxyConfig::DEFAULT.into());
-        config.map_or_else(Settings::default, |config| config.settings.clone())
+        let config = self.config_in_force();
+        config.map_or_else(Settings::default, |config| config.current.settings.clone())
+    }
+
+    /// The settings of a node.
+    pub fn settings_of(&self, node: &Node) -> Settings {
+        let config = self.config_in_force();
+        config.map_or_else(Settings::default, |config| {
+            config.revision_of(node).settings_of(node)
+        })
+    }
+
+    /// The number of the settings of a node; `None` while they have none, or there is no such node.
+    pub fn revision_of(&self, node: &Arc<str>) -> Option<u64> {
+        let node = self.nodes.get(node)?;
+        self.config_in_force()?.revision_of(node).number
+    }
+
+    /// The ProxyConfig that is in force.
+    pub fn config_in_force(&self) -> Option<&Arc<ProxyConfig>> {
+        self.proxy_configs.get(&ProxyConfig::DEFAULT.into())
     }
 }

@@ -20,4 +20,4 @@ pub use event::{Event, ObjectChange};
 pub use kept::Object;
 pub use node::{Node, ServiceCidr};
 pub use service::{External, NoClusterIp, Service, ServicePort};
-pub use settings::ProxyConfig;
+pub use settings::{Override, ProxyConfig, Revision, SettingsPatch, Staged};

@@ -1,5 +1,6 @@
 //! Nodes, and the ranges that cluster IPs come from.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub struct Node {
     pub name: Arc<str>,
     /// Its zone, by its label; a label without a value is none (S-60, S-62).
     pub zone: Option<Arc<str>>,
+    /// Its labels: settings may be for some nodes only.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Its addresses in its own order.
     pub addresses: Vec<IpAddr>,
     /// The ranges of its pods.

@@ -96,6 +96,7 @@ fn yes() -> bool {
 pub(crate) struct GivenNode {
     pub(crate) name: String,
     pub(crate) zone: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) pods: Vec<IpNet>,
     pub(crate) deleted: bool,
@@ -233,6 +234,11 @@ impl GivenNode {
         Node {
             name: self.name.as_str().into(),
             zone: self.zone.as_deref().map(Arc::from),
+            labels: self
+                .labels
+                .iter()
+                .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+                .collect(),
             addresses: self.addresses.clone(),
             pod_cidrs: self.pods.clone(),
             deleted: self.deleted,
@@ -260,10 +266,7 @@ impl Cluster {
         if let Some(selected) = &self.settings.node_port_addresses {
             settings.node_port_addresses.clone_from(selected);
         }
-        let config = ProxyConfig {
-            name: ProxyConfig::DEFAULT.into(),
-            settings,
-        };
+        let config = ProxyConfig::of(settings);
         let cidrs = self.service_cidrs.iter().map(|text| ServiceCidr {
             name: text.replace('/', "-").into(),
             cidrs: vec![text.parse().expect("a range")],

@@ -28,8 +28,7 @@ fn planner(settings: Settings) -> Planner {
     let cluster: Cluster = serde_saphyr::from_str(CLUSTER).unwrap();
     let mut planner = Planner::default();
     planner.apply(cluster.events());
-    let name = ProxyConfig::DEFAULT.into();
-    planner.apply([ProxyConfig { name, settings }.into()]);
+    planner.apply([ProxyConfig::of(settings).into()]);
     planner
 }
 

@@ -1,12 +1,17 @@
 //! Clusters by chance: few names and addresses, so that objects meet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::build::{
     GivenEndpoint, GivenExternal, GivenNode, GivenPolicy, GivenService, GivenSlice,
 };
 use portolan_plan::{LocalDetection, ServiceId, Settings};
-use portolan_planner::model::{Event, ObjectChange, ProxyConfig, ServiceCidr, SliceId};
+use portolan_planner::model::{
+    Event, ObjectChange, Override, ProxyConfig, Revision, ServiceCidr, SettingsPatch, SliceId,
+    Staged,
+};
+use portolan_rollout::Reach;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -134,13 +139,18 @@ fn node() -> impl Strategy<Value = Event> {
     let zone = proptest::option::of(select(&ZONES[..]));
     let addresses = proptest::sample::subsequence(vec!["192.168.1.1", "192.168.1.2"], 0..=2);
     let pods = proptest::option::weighted(0.3, select(vec!["10.244.0.8/29", "10.244.0.0/16"]));
-    let rest = (any::<bool>(), addresses, pods);
-    (select(&NODES[..]), zone, rest).prop_map(|(name, zone, (deleted, addresses, pods))| {
+    let pool = proptest::option::of(select(vec!["edge", "core"]));
+    let rest = (any::<bool>(), addresses, pods, pool);
+    (select(&NODES[..]), zone, rest).prop_map(|(name, zone, (deleted, addresses, pods, pool))| {
         let zone = zone.map(Into::into);
         GivenNode {
             name: name.into(),
             zone,
             deleted,
+            labels: pool
+                .map(|pool| ("pool".into(), pool.into()))
+                .into_iter()
+                .collect(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
             pods: pods.iter().map(|text| text.parse().unwrap()).collect(),
             ..Default::default()
@@ -152,7 +162,13 @@ fn node() -> impl Strategy<Value = Event> {
 
 fn settings() -> impl Strategy<Value = Event> {
     let allowed = proptest::option::of(select(vec!["203.0.113.0/24", "192.168.0.0/16"]));
-    (select(vec!["", "", "mine"]), allowed).prop_map(|(name, allowed)| {
+    let staged = (
+        select(vec!["one", "two"]),
+        proptest::option::of(select(vec!["edge", "core"])),
+        proptest::option::of(select(&NODES[..])),
+    );
+    let all = (select(vec!["", "", "mine"]), allowed, staged);
+    all.prop_map(|(name, allowed, staged)| {
         let mut settings = Settings {
             service_proxy_name: name.into(),
             ..Settings::default()
@@ -163,12 +179,47 @@ fn settings() -> impl Strategy<Value = Event> {
             let cluster_cidrs = vec!["203.0.113.0/24".parse().unwrap()];
             settings.local_detection = LocalDetection::ClusterCidr { cluster_cidrs };
         }
-        ProxyConfig {
-            name: ProxyConfig::DEFAULT.into(),
+        let (device, label, canary) = staged;
+        let current = Revision {
+            number: Some(1),
+            settings: settings.clone(),
+            overrides: label.map(|label| only(label, "wlc")).into_iter().collect(),
+        };
+        settings.device = device.into();
+        let change = Revision {
+            number: Some(2),
             settings,
+            overrides: label.map(|label| only(label, "mh")).into_iter().collect(),
+        };
+        let staged = canary.map(|canary| {
+            Arc::new(Staged {
+                revision: change,
+                reach: Reach {
+                    nodes: [canary.into()].into(),
+                    zones: ["z2".into()].into(),
+                    partly: None,
+                },
+            })
+        });
+        let (name, current) = (ProxyConfig::DEFAULT.into(), Arc::new(current));
+        ProxyConfig {
+            name,
+            current,
+            staged,
         }
         .into()
     })
+}
+
+/// Another scheduler for nodes with a label.
+fn only(pool: &str, scheduler: &str) -> Override {
+    Override {
+        labels: [("pool".into(), pool.into())].into(),
+        settings: SettingsPatch {
+            scheduler: Some(scheduler.into()),
+            ..SettingsPatch::default()
+        },
+    }
 }
 
 fn removal() -> impl Strategy<Value = Event> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::histories::{event, history};
-use portolan_plan::{NodeEntry, Protocol, ServiceId};
+use portolan_plan::{NodeEntry, Protocol, ServiceId, Settings};
 use portolan_planner::model::{ClusterModel, Event, ProxyConfig};
 use portolan_planner::{PlannedService, Planner, Update};
 use proptest::prelude::*;
@@ -21,10 +21,8 @@ fn plans(planner: &Planner) -> Plans {
 /// Every object of the model as one event of being there.
 pub(crate) fn present(planner: &Planner) -> Vec<Event> {
     let model = planner.model();
-    let config = ProxyConfig {
-        name: ProxyConfig::DEFAULT.into(),
-        settings: model.settings(),
-    };
+    let config = model.config_in_force().map(|config| (**config).clone());
+    let config = config.unwrap_or_else(|| ProxyConfig::of(model.settings()));
     let services = model
         .services()
         .map(|object| Event::from((**object).clone()));
@@ -56,7 +54,39 @@ fn follow(plans: &mut Plans, update: Update) {
     }
 }
 
+/// A node that no change has reached has the current settings, one that it has reached the others.
+fn given(planner: &Planner, node: &NodeEntry) -> Settings {
+    let model = planner.model();
+    let config = model.config_in_force().map(|config| (**config).clone());
+    let config = config.unwrap_or_else(|| ProxyConfig::of(Settings::default()));
+    let object = model.node(&node.name).unwrap();
+    let staged = config.staged.as_ref().filter(|staged| {
+        let zone = object.zone.as_deref().unwrap_or_default();
+        staged.reach.nodes.contains(&object.name) || staged.reach.zones.contains(zone)
+    });
+    let revision = staged.map_or(&*config.current, |staged| &staged.revision);
+    let mut settings = revision.settings.clone();
+    for other in &revision.overrides {
+        let mut labels = other.labels.iter();
+        if labels.all(|(name, value)| object.labels.get(name) == Some(value)) {
+            settings.scheduler = other.settings.scheduler.clone().unwrap();
+        }
+    }
+    settings
+}
+
 proptest! {
+    #[test]
+    fn each_node_has_the_settings_of_its_wave_and_labels(history in history()) {
+        let mut planner = Planner::default();
+        for event in history {
+            planner.apply([event]);
+            for node in planner.nodes().values() {
+                prop_assert_eq!(&node.settings, &given(&planner, node));
+            }
+        }
+    }
+
     #[test]
     fn a_history_leads_to_the_plans_of_its_end(history in history()) {
         let mut planner = Planner::default();

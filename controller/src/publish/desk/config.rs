@@ -33,6 +33,8 @@ pub(super) struct ConfigRecord {
     stale_since: Option<Duration>,
     status_written: Option<Duration>,
     judged: Option<ConfigJudged>,
+    /// The number of the settings that nodes have whom no change has reached.
+    number: Option<u64>,
 }
 
 impl ConfigRecord {
@@ -101,9 +103,21 @@ impl Desk {
         };
         self.config.read = true;
         self.follow_publish(config);
+        self.follow_revision(now);
         self.judge_config(config, now);
         self.follow_size(now);
         self.write_config_status(config, now);
+    }
+
+    /// Settings are given their number when they are in force already, and then nobody answers anything.
+    fn follow_revision(&mut self, now: Now) {
+        let known = self.shared.read();
+        let config = known.planner.model().config_in_force();
+        let number = config.and_then(|config| config.current.number);
+        drop(known);
+        if std::mem::replace(&mut self.config.number, number) != number {
+            self.look_at_all_plans(Class::Background, now);
+        }
     }
 
     fn follow_publish(&mut self, config: &crds::ProxyConfig) {
@@ -120,7 +134,7 @@ impl Desk {
             Err(error) => Some(error.to_string()),
             Ok(read) => {
                 let in_force = self.shared.read().planner.model().settings();
-                if read.settings != in_force {
+                if read.current.settings != in_force {
                     // It was changed a moment ago.
                     let soon = now.elapsed + SOON;
                     return self.queue.push(Target::Config, Class::Plan, soon);
@@ -138,11 +152,14 @@ impl Desk {
         self.config.judged = Some(ConfigJudged {
             generation,
             problem,
+            in_waves: config.spec.rollout.is_some(),
         });
     }
 
     fn write_config_status(&mut self, config: &crds::ProxyConfig, now: Now) {
-        let old = config.status.clone().unwrap_or_default();
+        let mut old = config.status.clone().unwrap_or_default();
+        // That has another owner.
+        old.rollout = None;
         let previous = since(&old.conditions, condition::ACCEPTED);
         let judged = self.config.judged.as_ref();
         let known = self.shared.read();

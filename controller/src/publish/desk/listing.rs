@@ -41,6 +41,8 @@ impl Desk {
         let known = shared.read();
         self.board
             .forget_except(|node| known.planner.node(node).is_some());
+        self.given
+            .retain(|node, _| known.planner.node(node).is_some());
         self.list_again(Kind::Plan, now);
     }
 

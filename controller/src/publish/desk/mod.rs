@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use super::budget::{Pace, plan_interval};
 use super::catalog::Catalog;
 use super::figures::Figures;
-use super::notes::Told;
+use super::notes::{Given, Told};
 use super::pauses::Pauses;
 use super::plan::SettingsRevision;
 use super::queue::{Class, Queue};
@@ -79,6 +79,8 @@ pub(super) struct Desk {
     bucket_written: BTreeMap<u8, Duration>,
     config: ConfigRecord,
     revision: SettingsRevision,
+    /// What nodes are told about themselves, and since when.
+    given: BTreeMap<Arc<str>, Given>,
     figures: Figures,
     /// Whether something changed since they were counted.
     figures_stale: bool,
@@ -111,6 +113,7 @@ impl Desk {
             bucket_written: BTreeMap::new(),
             config: ConfigRecord::default(),
             revision: SettingsRevision::default(),
+            given: BTreeMap::new(),
             figures: Figures::default(),
             figures_stale: true,
             figures_counted: None,
@@ -159,6 +162,7 @@ impl Desk {
             self.begin(now);
         }
         let mut nodes = told.nodes;
+        self.give(told.given, now);
         self.settings_may_differ(&nodes, now);
         let figures = !(told.services.is_empty() && nodes.is_empty());
         let mut buckets = BTreeSet::new();

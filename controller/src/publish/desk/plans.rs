@@ -92,10 +92,17 @@ impl Desk {
         let record = record.or_insert_with(|| PlanRecord::new(now));
         let is_new = !record.exists();
         let class = if is_new { Class::Urgent } else { Class::Plan };
-        if self
+        let is_numbered = self
+            .shared
+            .read()
+            .planner
+            .model()
+            .revision_of(node)
+            .is_some();
+        let waits = self
             .config
-            .awaits_settings(&entry.settings, &self.revision, now, GENERATION)
-        {
+            .awaits_settings(&entry.settings, &self.revision, now, GENERATION);
+        if waits && !is_numbered {
             return self.queue.push(target, class, now.elapsed + SOON);
         }
         if let Some(later) = self.count(now) {

@@ -3,6 +3,7 @@
 //! That an agent is absent is written only when nobody else writes its status: with several
 //! controllers, each has the streams of some agents.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,8 +11,9 @@ use super::plans::PlanRecord;
 use super::{Desk, Now};
 use crate::board::Delivery;
 use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
+use crate::publish::notes::Given;
 use crate::publish::queue::Class;
-use crate::publish::status::{Previous, judge, status};
+use crate::publish::status::{Previous, in_force_since, judge, status};
 use crate::publish::write::{Act, Kind, Target};
 
 /// How long an agent may take to answer for the first time, and to come back.
@@ -91,12 +93,12 @@ impl StatusRecord {
         }
     }
 
-    fn decide(&self, delivery: Option<&Delivery>, now: Now) -> Decision {
+    fn decide(&self, delivery: Option<&Delivery>, revision: Option<u64>, now: Now) -> Decision {
         if let Some((since, grace)) = self.absent(delivery) {
             if now.wall < since + grace {
                 return Decision::Later(since + grace);
             }
-            if self.absence != Absence::Confirmed && self.due(delivery, now).is_none() {
+            if self.absence != Absence::Confirmed && self.due(delivery, revision, now).is_none() {
                 return Decision::Check;
             }
         } else if let Some(delivery) = delivery
@@ -105,14 +107,20 @@ impl StatusRecord {
         {
             return Decision::Later(delivery.since + ANSWER);
         }
-        self.due(delivery, now)
+        self.due(delivery, revision, now)
             .map_or(Decision::Write, Decision::Later)
     }
 
     /// When it is to be written; `None` when now.
-    fn due(&self, delivery: Option<&Delivery>, now: Now) -> Option<SystemTime> {
+    fn due(
+        &self,
+        delivery: Option<&Delivery>,
+        revision: Option<u64>,
+        now: Now,
+    ) -> Option<SystemTime> {
         let heartbeat = self.heartbeat?;
-        let due = if self.previous.differs_from(&judge(delivery)) {
+        let other = revision.is_some() && revision != self.previous.revision;
+        let due = if other || self.previous.differs_from(&judge(delivery)) {
             let last = self.written_at?;
             now.wall + (last + STATUS).saturating_sub(now.elapsed)
         } else {
@@ -127,6 +135,17 @@ impl Desk {
     pub(super) fn heard_of(&mut self, node: &str) {
         if let Some(record) = self.plans.get_mut(node) {
             record.status.absence = Absence::Unchecked;
+        }
+    }
+
+    /// Nodes are told something else about themselves. Their agents may have answered already.
+    pub(super) fn give(&mut self, given: BTreeMap<Arc<str>, Given>, now: Now) {
+        for (node, given) in given {
+            let delivery = self.board.get(&node);
+            if delivery.is_some_and(|delivery| delivery.connected) {
+                self.look(Target::Status(node.clone()), Class::Urgent, now);
+            }
+            self.given.insert(node, given);
         }
     }
 
@@ -146,8 +165,21 @@ impl Desk {
         if record.pending.is_some() || record.absence == Absence::Checking {
             return self.queue.push(target, Class::Urgent, now.elapsed + SOON);
         }
-        match record.decide(delivery.as_ref(), now) {
+        let known = self.shared.read();
+        let given = self.given.get(node).filter(|given| {
+            // One that was planned and not told yet is about other settings.
+            known
+                .planner
+                .node(node)
+                .is_some_and(|entry| **entry == *given.entry)
+        });
+        let since = in_force_since(delivery.as_ref());
+        let has = given.is_some_and(|given| since.is_some_and(|since| since >= given.since));
+        let revision = known.planner.model().revision_of(node).filter(|_| has);
+        drop(known);
+        match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
+                record.previous.revision = revision.or(record.previous.revision);
                 let status = status(delivery.as_ref(), now.wall, &record.previous);
                 record.pending = Some((Previous::read(&status), now.wall));
                 record.absence = Absence::Unchecked;
@@ -273,7 +305,7 @@ mod tests {
     fn a_first_answer_is_written_at_once() {
         let record = StatusRecord::new(at(0));
         assert_eq!(
-            record.decide(Some(&applied(true, 1)), now(1)),
+            record.decide(Some(&applied(true, 1)), None, now(1)),
             Decision::Write
         );
         let silent = Delivery {
@@ -281,17 +313,17 @@ mod tests {
             ..applied(true, 1)
         };
         assert_eq!(
-            record.decide(Some(&silent), now(1)),
+            record.decide(Some(&silent), None, now(1)),
             Decision::Later(at(31))
         );
-        assert_eq!(record.decide(Some(&silent), now(31)), Decision::Write);
+        assert_eq!(record.decide(Some(&silent), None, now(31)), Decision::Write);
     }
 
     #[test]
     fn what_does_not_change_is_written_every_five_minutes() {
         let delivery = applied(true, 0);
         let record = written(&delivery, 10);
-        let decide = |seconds| record.decide(Some(&delivery), now(seconds));
+        let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
         assert_eq!(decide(11), Decision::Later(at(310)));
         assert_eq!(decide(310), Decision::Write);
     }
@@ -307,7 +339,7 @@ mod tests {
             acked: Some((at(11), Arc::new(failing))),
             ..applied(true, 0)
         };
-        let decide = |seconds| record.decide(Some(&delivery), now(seconds));
+        let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
         assert_eq!(decide(11), Decision::Later(at(15)));
         assert_eq!(decide(15), Decision::Write);
     }
@@ -316,7 +348,7 @@ mod tests {
     fn an_agent_that_comes_back_within_a_minute_was_not_away() {
         let record = written(&applied(true, 0), 10);
         let gone = applied(false, 20);
-        let decide = |seconds| record.decide(Some(&gone), now(seconds));
+        let decide = |seconds| record.decide(Some(&gone), None, now(seconds));
         assert_eq!(decide(21), Decision::Later(at(80)));
         assert_eq!(
             decide(80),
@@ -327,13 +359,16 @@ mod tests {
             absence: Absence::Confirmed,
             ..written(&applied(true, 0), 10)
         };
-        assert_eq!(confirmed.decide(Some(&gone), now(80)), Decision::Write);
+        assert_eq!(
+            confirmed.decide(Some(&gone), None, now(80)),
+            Decision::Write
+        );
     }
 
     #[test]
     fn an_agent_that_never_came_is_called_absent_after_another_controllers_heartbeat_is_due() {
         let record = StatusRecord::new(at(0));
-        assert_eq!(record.decide(None, now(1)), Decision::Later(at(360)));
-        assert_eq!(record.decide(None, now(360)), Decision::Check);
+        assert_eq!(record.decide(None, None, now(1)), Decision::Later(at(360)));
+        assert_eq!(record.decide(None, None, now(360)), Decision::Check);
     }
 }

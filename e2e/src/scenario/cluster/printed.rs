@@ -5,14 +5,17 @@ use anyhow::{Result, bail};
 
 /// Stands for what differs from run to run.
 const ANY: &str = "…";
+/// Stands for a cell without a value.
+const NOTHING: &str = "-";
 /// Fields of YAML whose values differ.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "creationTimestamp",
     "generation",
     "heartbeatTime",
     "lag",
     "lastTransitionTime",
     "resourceVersion",
+    "since",
     "uid",
 ];
 /// Columns of tables whose values differ.
@@ -36,14 +39,24 @@ pub(super) fn yaml(text: &str) -> String {
 /// A table without what differs, its columns two spaces apart.
 pub(super) fn table(text: &str) -> String {
     let mut lines = text.lines();
-    let heads: Vec<&str> = lines
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
+    let first = lines.next().unwrap_or_default();
+    let heads: Vec<&str> = first.split_whitespace().collect();
+    // A cell may be empty, so it is known by its place.
+    let starts = heads
+        .iter()
+        .map(|head| first.find(head).unwrap_or_default());
+    let starts: Vec<_> = starts.collect();
     let row = |line: &str| {
-        let cells = line.split_whitespace().zip(&heads);
-        let cells = cells.map(|(cell, head)| if COLUMNS.contains(head) { ANY } else { cell });
+        let ends = starts.iter().skip(1).copied().chain([usize::MAX]);
+        let cells = starts.iter().zip(ends).zip(&heads);
+        let cells = cells.map(|((start, end), head)| {
+            let cell = line.get(*start..end.min(line.len())).map(str::trim);
+            match cell.unwrap_or_default() {
+                _ if COLUMNS.contains(head) => ANY,
+                "" => NOTHING,
+                cell => cell,
+            }
+        });
         cells.collect::<Vec<_>>().join("  ") + "\n"
     };
     heads.join("  ") + "\n" + &lines.map(row).collect::<String>()
@@ -100,6 +113,8 @@ mod tests {
         );
         let text = "NAME     ZONE   AGE\nnode-1   z      12s\n";
         assert_eq!(table(text), "NAME  ZONE  AGE\nnode-1  z  …\n");
+        let text = "NAME     ZONE   AGE\nnode-1          12s\n";
+        assert_eq!(table(text), "NAME  ZONE  AGE\nnode-1  -  …\n");
     }
 
     #[test]

@@ -60,16 +60,17 @@ fn pod(number: u8) -> String {
 }
 
 /// One of the controllers.
-struct Replica {
-    name: &'static str,
-    running: Option<Running>,
-    socket: PathBuf,
+pub(super) struct Replica {
+    pub(super) name: &'static str,
+    pub(super) running: Option<Running>,
+    pub(super) socket: PathBuf,
     log: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl Replica {
-    fn new(rig: &Rig<'_>, name: &'static str) -> Result<Self> {
+    /// It does not run yet.
+    pub(super) fn new(rig: &Rig<'_>, name: &'static str) -> Result<Self> {
         let user = installation::CONTROLLER;
         Ok(Self {
             name,
@@ -80,7 +81,7 @@ impl Replica {
         })
     }
 
-    fn start(&mut self) -> Result<()> {
+    pub(super) fn start(&mut self) -> Result<()> {
         let listen = format!("unix:{}", self.socket.display());
         let kubeconfig = self.kubeconfig.display().to_string();
         let words = [
@@ -102,7 +103,7 @@ impl Replica {
         Ok(())
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 

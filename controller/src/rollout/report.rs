@@ -1,0 +1,83 @@
+//! What a node reported, by the status of its ProxyPlan. Pure; the time is an argument.
+
+use std::time::{Duration, SystemTime};
+
+use portolan_crds as crds;
+use portolan_crds::condition;
+use portolan_rollout::{Health, Report};
+
+use crate::from_kube::revision_number;
+
+/// A status that was not written for so long says nothing: it is written every 5 minutes.
+const STALE: Duration = Duration::from_secs(900);
+
+/// What the status of a ProxyPlan says.
+pub fn report(status: &crds::ProxyPlanStatus, now: SystemTime) -> Report {
+    let named = |kind: &str| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|condition| condition.type_ == kind)
+    };
+    let is = |kind: &str, value: &str| named(kind).is_some_and(|found| found.status == value);
+    let words = |kind: &str| named(kind).map_or("", |found| &found.message);
+    let written = status.heartbeat_time.as_ref();
+    let written = written.map(|time| SystemTime::from(time.0));
+    let fresh = written.is_some_and(|written| now <= written + STALE);
+    let health = if !fresh {
+        Health::Away
+    } else if is(condition::APPLIED, "False") {
+        Health::Failing(words(condition::APPLIED).into())
+    } else if is(condition::HEALTHY, "False") {
+        Health::Failing(words(condition::HEALTHY).into())
+    } else if is(condition::APPLIED, "True") {
+        Health::Sound
+    } else if named(condition::APPLIED).is_some_and(|found| found.reason == "NotAnswered") {
+        Health::Silent
+    } else {
+        Health::Away
+    };
+    Report {
+        health,
+        applied: status
+            .settings_revision
+            .as_deref()
+            .and_then(revision_number),
+        drifted: is(condition::DRIFTED, "True"),
+        lag: status.lag.as_deref().and_then(milliseconds),
+    }
+}
+
+/// A length of time as statuses have it: `41ms`, `1.05s` or `2m3s`.
+fn milliseconds(text: &str) -> Option<u64> {
+    if let Some(number) = text.strip_suffix("ms") {
+        return number.parse().ok();
+    }
+    let text = text.strip_suffix('s')?;
+    if let Some((minutes, seconds)) = text.split_once('m') {
+        let (minutes, seconds): (u64, u64) = (minutes.parse().ok()?, seconds.parse().ok()?);
+        return minutes
+            .checked_mul(60_000)?
+            .checked_add(seconds.checked_mul(1000)?);
+    }
+    let (whole, hundredths) = text.split_once('.').unwrap_or((text, "0"));
+    let (whole, hundredths): (u64, u64) = (whole.parse().ok()?, hundredths.parse().ok()?);
+    whole
+        .checked_mul(1000)?
+        .checked_add(hundredths.checked_mul(10)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_read_as_they_are_written() {
+        let read = |text| milliseconds(text);
+        assert_eq!(read("41ms"), Some(41));
+        assert_eq!(read("1.05s"), Some(1050));
+        assert_eq!(read("2m3s"), Some(123_000));
+        assert_eq!(
+            (read(""), read("s"), read("x.ys"), read("1h")),
+            (None, None, None, None)
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Which settings a node has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_controller::board::Acked;
+use portolan_planner::model::ProxyConfig;
+
+use crate::cluster::shop;
+use crate::world::{World, applied, wall};
+
+/// An agent that answered before its settings changed has not answered for them.
+#[tokio::test(start_paused = true)]
+async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force() {
+    let world = World::of(&shop()).await;
+    let number = |number, scheduler: &str| {
+        let settings = portolan_plan::Settings {
+            scheduler: scheduler.into(),
+            ..portolan_plan::Settings::default()
+        };
+        let mut config = ProxyConfig::of(settings);
+        Arc::make_mut(&mut config.current).number = Some(number);
+        let update = world.shared.write().planner.apply([config.into()]);
+        world.notes.changed(&update);
+    };
+    let said = || world.plan("node-a")["status"]["settingsRevision"].clone();
+    number(1, "rr");
+    world.pass(1).await;
+    world.agent("node-a");
+    world.pass(10).await;
+    assert_eq!(said(), "default-1");
+    number(2, "mh");
+    world.pass(10).await;
+    assert_eq!(said(), "default-1", "nobody has answered");
+    world.board.acked("node-a", failing(), wall());
+    world.pass(10).await;
+    assert_eq!(said(), "default-1", "not everything of it is in force");
+    let late = Acked {
+        lag: Duration::from_secs(60),
+        ..applied()
+    };
+    world.board.acked("node-a", late, wall());
+    world.pass(10).await;
+    assert_eq!(said(), "default-1", "it was made before the change");
+    world.board.acked("node-a", applied(), wall());
+    world.pass(10).await;
+    assert_eq!(said(), "default-2");
+}
+
+fn failing() -> Acked {
+    Acked {
+        failed_operations: 1,
+        failures: vec!["no".into()],
+        ..applied()
+    }
+}

@@ -1,0 +1,337 @@
+//! Settings in waves on a real API server: canary, soak, zone by zone; a gate that is not passed; pause and
+//! undo; the end of the controller that leads, in the middle of a wave.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
+use serde_json::{Value, json};
+
+use super::replicas::Replica;
+use super::rig::{Rig, Size};
+use crate::control_plane::Options;
+use crate::light_agents::{FAILURE, LightAgents};
+use crate::scenario::{Checks, Scenario, Stage};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "waves",
+    shows: "settings reach nodes in waves; a failed gate, pause, undo, and a leader that is killed in the middle",
+    run,
+};
+
+const NODES: u8 = 12;
+/// Until a step of a rollout is done, on hardware: a look every 2 s, a status every 5 s.
+const STEP: Duration = Duration::from_secs(30);
+/// Until another controller leads, which has 15 s without a word behind it, and a wave is through.
+const TAKEN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Everything, as the story goes on.
+struct Story<'r, 'a> {
+    rig: &'r Rig<'a>,
+    stage: &'a Stage,
+    replicas: Vec<Replica>,
+}
+
+/// How far a rollout is, and which nodes have which scheduler.
+#[derive(Debug)]
+struct Seen {
+    status: Value,
+    nodes: Vec<(String, String)>,
+}
+
+impl Seen {
+    fn text(&self, field: &str) -> &str {
+        self.status[field].as_str().unwrap_or_default()
+    }
+
+    fn with(&self, scheduler: &str) -> BTreeSet<&str> {
+        let with = self.nodes.iter().filter(|(_, own)| own == scheduler);
+        with.map(|(node, _)| node.as_str()).collect()
+    }
+}
+
+impl Story<'_, '_> {
+    fn patch(&self, spec: &Value) -> Result<()> {
+        let patch = json!({"spec": spec}).to_string();
+        let words = [
+            "patch",
+            "proxyconfig",
+            "default",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        self.rig.plane.kubectl(&words)?;
+        Ok(())
+    }
+
+    /// The status first: nodes may be ahead of what was read, never behind it for long.
+    fn look(&self) -> Result<Seen> {
+        let words = ["get", "proxyconfig", "-o", "json"];
+        let configs: Value = serde_json::from_str(&self.rig.plane.kubectl(&words)?)?;
+        // The controller that leads makes it; until then there is none.
+        let config = &configs["items"][0];
+        let agents = self.rig.agents()?;
+        let nodes = agents
+            .nodes()
+            .filter_map(|node| Some((node.to_owned(), agents.scheduler(node)?)));
+        Ok(Seen {
+            status: config["status"]["rollout"].clone(),
+            nodes: nodes.collect(),
+        })
+    }
+
+    /// Waits until the rollout is as somebody wants it.
+    fn until(&self, what: &str, limit: Duration, is: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        let asked = || Ok(Some(self.look()?).filter(|seen| is(seen)));
+        let missing = || format!("{:?}\n{}", self.look(), self.said());
+        self.stage.waits.until(what, limit, LOOK, asked, missing)
+    }
+
+    fn said(&self) -> String {
+        let lines = self.replicas.iter().map(|replica| {
+            let said = replica.said();
+            let lines: Vec<_> = said.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n  ");
+            format!("{}:\n  {last}\n", replica.name)
+        });
+        lines.collect()
+    }
+
+    fn leader(&self) -> Result<String> {
+        let path = "jsonpath={.spec.holderIdentity}";
+        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
+        self.rig.plane.kubectl(&words)
+    }
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let size = Size {
+        nodes: NODES,
+        pods_a_node: 1,
+    };
+    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    // Nodes alternate between two zones; every third one is in another.
+    let zone = "topology.kubernetes.io/zone=zone-3";
+    let third = [
+        "label",
+        "nodes",
+        "node-3",
+        "node-6",
+        "node-9",
+        "node-12",
+        zone,
+        "--overwrite",
+    ];
+    rig.plane.kubectl(&third)?;
+    let replicas = ["a", "b"].map(|name| Replica::new(&rig, name));
+    let mut replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
+    for replica in &mut replicas {
+        replica.start()?;
+    }
+    let sockets = replicas
+        .iter()
+        .map(|replica| Address::Unix(replica.socket.clone()));
+    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
+    let nodes = (1..=NODES).map(|number| (format!("node-{number}"), ways.clone()));
+    rig.set_agents(LightAgents::start_with(nodes)?);
+    rig.wait_first_plans()?;
+    let mut story = Story {
+        rig: &rig,
+        stage,
+        replicas,
+    };
+    begin(&story, checks)?;
+    let canary = waves(&mut story, checks)?;
+    gate(&story, checks, &canary)?;
+    pause_and_undo(&story, checks)?;
+    let forbidden = rig.audit()?.forbidden();
+    require(
+        checks,
+        "nobody does what it may not",
+        forbidden.is_empty(),
+        &format!("{forbidden:?}"),
+    );
+    Ok(())
+}
+
+/// Without waves, a change reaches all nodes at once; the waves are asked for then.
+fn begin(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    story.until("the first revision", STEP, |seen| {
+        seen.text("currentRevision") == "default-1"
+    })?;
+    story.patch(&json!({"settings": {"scheduler": "wrr"}}))?;
+    let all = story.until("all nodes to have a change", STEP, |seen| {
+        seen.with("wrr").len() == usize::from(NODES)
+    });
+    checks.check(
+        "without waves a change reaches all nodes at once",
+        all.map(drop),
+    );
+    story.until("it to be recorded", STEP, |seen| {
+        seen.text("currentRevision") == "default-2"
+    })?;
+    story.patch(&json!({"rollout": {"soak": "1s", "maxParallel": 2}}))
+}
+
+/// A change goes through all waves.
+fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
+    story.patch(&json!({"settings": {"scheduler": "lc"}}))?;
+    let seen = story.until("the canary to be watched", STEP, |seen| {
+        seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
+    })?;
+    let with = seen.with("lc");
+    require(
+        checks,
+        "the canary alone has it",
+        with.len() == 1,
+        &format!("{seen:?}"),
+    );
+    let canary = with.first().context("nobody has it")?.to_string();
+    let canary_zone = zone_of(&canary);
+    let seen = story.until("the first zone", STEP, |seen| {
+        seen.text("wave") == "zone zone-1" && seen.with("lc").len() > 1
+    })?;
+    let with = seen.with("lc");
+    let inside = |node: &&str| zone_of(node) == "zone-1" || **node == *canary;
+    require(
+        checks,
+        &format!("then nodes of the first zone (the canary {canary} is in {canary_zone})"),
+        with.iter().all(inside),
+        &format!("{seen:?}"),
+    );
+    killed(story, checks, &canary)?;
+    let end = story.until("the end", STEP, |seen| seen.text("phase") == "Complete")?;
+    let all = end.with("lc").len() == usize::from(NODES);
+    require(
+        checks,
+        "in the end all nodes have it",
+        all,
+        &format!("{end:?}"),
+    );
+    ensure!(
+        end.text("currentRevision") == end.text("targetRevision"),
+        "{end:?}"
+    );
+    Ok(canary)
+}
+
+/// The leader is killed in the second zone.
+fn killed(story: &mut Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> {
+    story.until("the second zone", STEP, |seen| {
+        seen.text("wave") == "zone zone-2"
+    })?;
+    let leader = story.leader()?;
+    story
+        .stage
+        .console
+        .line(&format!("controller {leader} leads and is killed"));
+    let replica = story
+        .replicas
+        .iter_mut()
+        .find(|replica| replica.name == leader);
+    let running = replica.and_then(|replica| replica.running.take());
+    running.context("it does not run")?.kill()?;
+    let left = story.look()?;
+    let touched = left.status["touchedNodes"].as_u64().unwrap_or_default();
+    let others = left
+        .with("lc")
+        .into_iter()
+        .filter(|node| zone_of(node) == "zone-3" && **node != *canary);
+    require(
+        checks,
+        "zones that were not reached do not have it",
+        others.count() == 0,
+        &format!("{left:?}"),
+    );
+    let seen = story.until("another one to go on", TAKEN, |seen| {
+        seen.text("wave") == "zone zone-3"
+    })?;
+    let reached = seen.status["touchedNodes"].as_u64().unwrap_or_default();
+    require(
+        checks,
+        "another one goes on where it was",
+        reached >= touched,
+        &format!("{seen:?}"),
+    );
+    Ok(())
+}
+
+/// Nodes of the second zone do not take it.
+fn gate(story: &Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> {
+    let agents = story.rig.agents()?;
+    let second = agents
+        .nodes()
+        .filter(|node| zone_of(node) == "zone-2" && *node != canary);
+    agents.dislike("sed", second);
+    story.patch(&json!({"settings": {"scheduler": "sed"}}))?;
+    story.until("the second zone", STEP, |seen| {
+        seen.text("wave") == "zone zone-2"
+    })?;
+    let back = story.until("the change to be taken back", STEP, |seen| {
+        seen.text("phase") == "RolledBack" && seen.with("lc").len() == usize::from(NODES)
+    })?;
+    let failed: Vec<_> = agents.disliked().collect();
+    require(
+        checks,
+        "no more than may be at once were given what they fail with",
+        (1..=2).contains(&failed.len()),
+        &format!("{failed:?}"),
+    );
+    let reason = back.text("reason");
+    let says = reason.contains("zone zone-2") && reason.contains(FAILURE);
+    require(
+        checks,
+        "the reason names the wave and what a node said",
+        says,
+        reason,
+    );
+    Ok(())
+}
+
+fn pause_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    story.patch(&json!({"settings": {"scheduler": "wlc"}, "rollout": {"paused": true}}))?;
+    let seen = story.until("the pause", STEP, |seen| seen.text("phase") == "Paused")?;
+    require(
+        checks,
+        "a paused change reaches nobody",
+        seen.with("wlc").is_empty(),
+        &format!("{seen:?}"),
+    );
+    story.patch(&json!({"rollout": {"paused": false, "soak": "10m"}}))?;
+    let seen = story.until("it to go on", STEP, |seen| {
+        seen.text("phase") == "Soaking" && seen.with("wlc").len() == 1
+    });
+    checks.check("resumed, it goes on with a canary", seen.map(drop));
+    let former = story.look()?.text("currentRevision").to_owned();
+    story.patch(&json!({"rollout": {"rollbackTo": former}}))?;
+    let seen = story.until("the undo", STEP, |seen| {
+        seen.text("phase") == "Complete" && seen.with("lc").len() == usize::from(NODES)
+    });
+    checks.check("undone, the canary has again what it had", seen.map(drop));
+    Ok(())
+}
+
+fn require(checks: &mut Checks, what: &str, holds: bool, seen: &str) {
+    let result = if holds {
+        Ok(())
+    } else {
+        Err(anyhow!("{seen}"))
+    };
+    checks.check(what, result);
+}
+
+/// The zone of a node, as this story gives them.
+fn zone_of(node: &str) -> &'static str {
+    let number: u8 = node
+        .strip_prefix("node-")
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default();
+    match (number % 3, number % 2) {
+        (0, _) => "zone-3",
+        (_, 1) => "zone-1",
+        _ => "zone-2",
+    }
+}
