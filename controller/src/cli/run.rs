@@ -348,35 +348,17 @@ impl Following {
 
     /// Waits until a part has ended by itself, which is a defect.
     async fn broken(&mut self) -> anyhow::Error {
-        let publisher = async {
-            match &mut self.publisher {
-                Some(publisher) => drop(publisher.await),
-                None => std::future::pending().await,
-            }
-        };
-        let rollout = async {
-            match &mut self.rollout {
-                Some(rollout) => drop(rollout.await),
-                None => std::future::pending().await,
-            }
-        };
         let watches = async {
             match &mut self.watches {
                 Some(watches) => watches.ended().await,
                 None => std::future::pending().await,
             }
         };
-        let operator = async {
-            match &mut self.operator {
-                Some(operator) => drop(operator.await),
-                None => std::future::pending().await,
-            }
-        };
         let part = tokio::select! {
             _ = &mut self.engine => "planning",
-            () = publisher => "publishing",
-            () = operator => "keeping agents",
-            () = rollout => "rolling out",
+            () = ended(&mut self.publisher) => "publishing",
+            () = ended(&mut self.operator) => "keeping agents",
+            () = ended(&mut self.rollout) => "rolling out",
             () = watches => "watching",
         };
         anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
@@ -404,5 +386,13 @@ impl Following {
             return Ok(());
         }
         engine.await.context("end the engine")
+    }
+}
+
+/// Waits until a task has ended; for ever where there is none.
+async fn ended(task: &mut Option<JoinHandle<()>>) {
+    match task {
+        Some(task) => drop(task.await),
+        None => std::future::pending().await,
     }
 }
