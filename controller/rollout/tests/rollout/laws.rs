@@ -1,4 +1,4 @@
-//! What holds for every history of a cluster and of its rollouts.
+//! What holds for every history of a cluster and of its rollouts (I-14).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
