@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod convergence;
 pub mod engine;
+pub mod events;
 pub mod from_kube;
 pub mod known;
 pub mod lease;

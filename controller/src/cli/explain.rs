@@ -11,7 +11,7 @@ use portolan_planner::explain::{Explanation, PortExplanation, Unknown};
 use super::near::near;
 use super::plan::{planner, read, say, show, summary, unknown_node};
 use super::{INCOMPLETE, UNUSABLE};
-use crate::manifests::{Manifests, Severity};
+use crate::manifests::{Manifests, Origin, Severity};
 use crate::object::ObjectId;
 use crate::output::Format;
 use crate::output::explain::{
@@ -24,6 +24,13 @@ pub(super) struct ExplainArguments {
     /// EndpointSlices, ServiceCIDRs and the ProxyConfig, also as lists.
     #[arg(long, value_name = "DIR|FILE|-", env = "PORTOLAN_MANIFESTS")]
     manifests: String,
+    #[command(flatten)]
+    question: ExplainQuestion,
+}
+
+/// What is to be explained.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainQuestion {
     /// The node that the client's packets come to: usually the client's own.
     #[arg(long, value_name = "NAME", env = "PORTOLAN_NODE")]
     node: String,
@@ -72,21 +79,26 @@ pub(super) fn run(arguments: &ExplainArguments) -> u8 {
         Ok(manifests) => manifests,
         Err(code) => return code,
     };
-    let planner = planner(&manifests);
-    let document = match document(arguments, &manifests, &planner) {
+    answer(&arguments.question, &manifests)
+}
+
+/// Explains by these objects, on standard output; gives the exit code.
+pub(crate) fn answer(question: &ExplainQuestion, manifests: &Manifests) -> u8 {
+    let planner = planner(manifests);
+    let document = match document(question, manifests, &planner) {
         Ok(document) => document,
         Err(error) => return say(UNUSABLE, &error),
     };
     let colour = io::stdout().is_terminal();
-    let rendered = render(&document, arguments.output, colour);
+    let rendered = render(&document, question.output, colour);
     match show(rendered, "the explanation") {
-        Ok(()) => summary([&manifests]),
+        Ok(()) => summary([manifests]),
         Err(error) => say(INCOMPLETE, &error),
     }
 }
 
 fn document(
-    arguments: &ExplainArguments,
+    arguments: &ExplainQuestion,
     manifests: &Manifests,
     planner: &Planner,
 ) -> Result<ExplanationDocument, String> {
@@ -100,7 +112,7 @@ fn document(
                 let problem = left_out(service, manifests)?;
                 Some(not_readable(node, service, &problem))
             });
-            return document.ok_or_else(|| unknown_service(service, planner));
+            return document.ok_or_else(|| unknown_service(service, manifests, planner));
         }
     };
     let is_wanted = |own: &PortExplanation| port.as_ref().is_none_or(|text| is_called(own, text));
@@ -145,7 +157,8 @@ fn left_out(service: &ServiceId, manifests: &Manifests) -> Option<String> {
     ))
 }
 
-fn unknown_service(service: &ServiceId, planner: &Planner) -> String {
+fn unknown_service(service: &ServiceId, manifests: &Manifests, planner: &Planner) -> String {
+    let origin = manifests.origin;
     let known: Vec<_> = planner.model().services().map(|s| s.id.clone()).collect();
     let texts: Vec<_> = known.iter().map(ToString::to_string).collect();
     let same_name = known.iter().filter(|id| id.name == service.name);
@@ -154,14 +167,15 @@ fn unknown_service(service: &ServiceId, planner: &Planner) -> String {
         alike = near(&service.to_string(), texts.iter().map(String::as_str));
     }
     let hint = match (known.len(), alike.as_slice()) {
-        (0, _) => "the manifests hold no Service at all".to_owned(),
+        (0, _) => format!("there is no Service in {origin} at all"),
         (count, []) => format!("there are {count} others, none of a similar name"),
         (_, alike) => format!("similar: {}", alike.join(", ")),
     };
-    format!(
-        "error: Service {service}: not in the manifests ({hint}); check --service, and that the \
-         manifests cover its namespace"
-    )
+    let next = match origin {
+        Origin::Manifests => "check --service, and that the manifests cover its namespace",
+        Origin::Cluster => "check --service; headless Services are served by DNS, not by nodes",
+    };
+    format!("error: Service {service}: not in {origin} ({hint}); {next}")
 }
 
 fn unknown_port(port: &str, explanation: &Explanation) -> String {

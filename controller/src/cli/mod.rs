@@ -3,13 +3,13 @@
 //! Touches: arguments, standard output and standard error. What a command does is elsewhere.
 
 mod agents;
-mod explain;
+pub(crate) mod explain;
 mod near;
 mod open;
-mod plan;
+pub(crate) mod plan;
 mod run;
 mod trust;
-mod what_if;
+pub(crate) mod what_if;
 
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Write};
 
 use clap::Args;
+use portolan_plan::PlanDocument;
 use portolan_planner::Planner;
 
 use super::what_if::{self, WhatIfArguments};
@@ -42,12 +43,17 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
     };
     let planner = planner(&manifests);
     let node = arguments.node.as_deref().unwrap_or_default();
-    let Some(document) = plan_document(&planner, node) else {
-        return say(UNUSABLE, &unknown_node(node, &manifests));
-    };
+    match plan_document(&planner, node) {
+        Some(document) => print_plan(&document, arguments.output, &manifests),
+        None => say(UNUSABLE, &unknown_node(node, &manifests)),
+    }
+}
+
+/// Prints a plan; gives the exit code.
+pub(crate) fn print_plan(document: &PlanDocument, output: Format, from: &Manifests) -> u8 {
     let colour = io::stdout().is_terminal();
-    match show(render(&document, arguments.output, colour), "the plan") {
-        Ok(()) => summary([&manifests]),
+    match show(render(document, output, colour), "the plan") {
+        Ok(()) => summary([from]),
         Err(error) => say(INCOMPLETE, &error),
     }
 }
@@ -61,9 +67,7 @@ pub(super) fn read(from: &str) -> Result<Manifests, u8> {
         Ok(manifests) => manifests,
         Err(error) => return Err(say(UNUSABLE, &format!("error: {error}"))),
     };
-    for problem in &manifests.problems {
-        say(OK, &spoken(problem));
-    }
+    tell(&manifests);
     if manifests.objects.is_empty() {
         let message = "error: no object could be read, so there is no plan";
         return Err(say(UNUSABLE, message));
@@ -71,8 +75,15 @@ pub(super) fn read(from: &str) -> Result<Manifests, u8> {
     Ok(manifests)
 }
 
+/// Tells what is wrong in them.
+pub(crate) fn tell(manifests: &Manifests) {
+    for problem in &manifests.problems {
+        say(OK, &spoken(problem));
+    }
+}
+
 /// Everything in the manifests, planned.
-pub(super) fn planner(manifests: &Manifests) -> Planner {
+pub(crate) fn planner(manifests: &Manifests) -> Planner {
     let mut planner = Planner::default();
     planner.apply(manifests.objects.values().map(|found| found.present()));
     planner
@@ -82,7 +93,7 @@ pub(super) fn planner(manifests: &Manifests) -> Planner {
 ///
 /// # Errors
 /// What to tell when it cannot be written.
-pub(super) fn show(rendered: Result<String, OutputError>, what: &str) -> Result<(), String> {
+pub(crate) fn show(rendered: Result<String, OutputError>, what: &str) -> Result<(), String> {
     let text = rendered.map_err(|error| format!("error: {error}"))?;
     match print(&text) {
         // The reader has seen enough.
@@ -108,7 +119,7 @@ fn print(text: &str) -> io::Result<()> {
 }
 
 /// Tells what was left out; gives the exit code.
-pub(super) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) -> u8 {
+pub(crate) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) -> u8 {
     let (mut objects, mut unreadable) = (0, 0);
     for manifests in manifests {
         objects += manifests.count(Severity::LeftOut);
@@ -135,7 +146,7 @@ pub(super) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) ->
 const SHOWN: usize = 10;
 
 /// The nodes that there are instead.
-pub(super) fn unknown_node(name: &str, manifests: &Manifests) -> String {
+pub(crate) fn unknown_node(name: &str, manifests: &Manifests) -> String {
     let nodes = manifests
         .objects
         .values()
@@ -145,10 +156,13 @@ pub(super) fn unknown_node(name: &str, manifests: &Manifests) -> String {
         });
     let nodes: Vec<_> = nodes.collect();
     let known = match nodes.is_empty() {
-        true => "the manifests hold no Node at all".to_owned(),
+        true => format!("there is no Node in {} at all", manifests.origin),
         false => known(&nodes),
     };
-    format!("error: Node {name}: not in the manifests ({known}); check --node")
+    format!(
+        "error: Node {name}: not in {} ({known}); check the name",
+        manifests.origin
+    )
 }
 
 /// How many names there are, and the first of them.
@@ -159,7 +173,7 @@ pub(super) fn known(names: &[&str]) -> String {
 }
 
 /// Tells on standard error; gives the exit code back.
-pub(super) fn say(code: u8, text: &str) -> u8 {
+pub(crate) fn say(code: u8, text: &str) -> u8 {
     // With standard error closed there is nobody to tell.
     drop(writeln!(io::stderr().lock(), "{text}"));
     code

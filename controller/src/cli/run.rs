@@ -26,8 +26,9 @@ use crate::api_server::ApiServer;
 use crate::board::Board;
 use crate::config::{Asked, Config, Security, Source};
 use crate::engine::{ClusterSource, Engine, ManifestSource, News};
+use crate::events::Events;
 use crate::known::Shared;
-use crate::lease::{Elector, LeaseName};
+use crate::lease::{self, Elector, LeaseName};
 use crate::metrics::{Counters, Metrics};
 use crate::publish::Publisher;
 use crate::rollout::Rollout;
@@ -131,7 +132,7 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
     };
     let (log, lease) = (arguments.log, arguments.lease);
     let name = arguments.name;
-    let lease = lease.map(|lease| (lease, name.unwrap_or_else(own_name)));
+    let lease = lease.map(|lease| (lease, name.unwrap_or_else(lease::own_name)));
     let config = match Config::new(asked) {
         Ok(config) => config,
         Err(error) => return tell(UNUSABLE, &error),
@@ -155,15 +156,6 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         Ok(()) => OK,
         Err(error) => tell(INCOMPLETE, &format!("{error:#}")),
     }
-}
-
-/// The host's name, and what tells this process from others on the same host and before it.
-fn own_name() -> String {
-    let host = rustix::system::uname();
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let number = since.unwrap_or_default().as_millis();
-    let host = host.nodename().to_string_lossy();
-    format!("{host}_{number:x}_{}", std::process::id())
 }
 
 async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::Result<()> {
@@ -311,8 +303,15 @@ impl Following {
                 let (watches, seen) = watch::start(&client);
                 let relist = watches.relist();
                 store.relist_by(move |kind| relist.ask(kind));
-                let rollout = Rollout::new(client.clone(), known.clone());
+                let own = lease
+                    .as_ref()
+                    .map_or_else(lease::own_name, |(_, name)| name.clone());
+                let (events, writer) = Events::new(client.clone(), &own);
+                // Ends when nobody tells anything any more.
+                drop(tokio::spawn(writer.run()));
+                let rollout = Rollout::new(client.clone(), known.clone(), events.clone());
                 let (publisher, notes) = Publisher::new(client.clone(), known, board.clone());
+                let publisher = publisher.telling(events);
                 let (stop_leading, stopped_leading) = oneshot::channel::<()>();
                 let operator =
                     agents.map(|(agents, port)| Operator::new(client.clone(), agents, port));

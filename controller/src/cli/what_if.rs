@@ -10,6 +10,7 @@ use portolan_planner::model::Event;
 use super::plan::{PlanArguments, known, planner, read, say, show, summary, unknown_node};
 use super::{INCOMPLETE, UNUSABLE};
 use crate::manifests::Manifests;
+use crate::output::Format;
 use crate::output::difference::{Question, document, render};
 
 #[derive(Debug, Args)]
@@ -61,15 +62,24 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
         lost: wish.lost(),
         node: arguments.node.clone(),
     };
-    let document = document(&question, &difference);
-    let colour = io::stdout().is_terminal();
-    match show(
-        render(&document, arguments.output, colour),
-        "what would change",
-    ) {
+    match print_difference(&question, &difference, arguments.output) {
         Ok(()) => summary(std::iter::once(&now).chain(&then)),
         Err(error) => say(INCOMPLETE, &error),
     }
+}
+
+/// Prints a difference on standard output.
+///
+/// # Errors
+/// What to tell when it cannot be written.
+pub(crate) fn print_difference(
+    question: &Question,
+    difference: &Difference,
+    output: Format,
+) -> Result<(), String> {
+    let document = document(question, difference);
+    let colour = io::stdout().is_terminal();
+    show(render(&document, output, colour), "what would change")
 }
 
 /// What would change, or what to say when that cannot be told.

@@ -5,7 +5,7 @@
 
 mod candidate;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -18,6 +18,15 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 pub use candidate::{Candidate, Decision, Seen, Terms};
+
+/// A name for this controller: the host's, and what tells this process from others on the same host and before it.
+pub fn own_name() -> String {
+    let host = rustix::system::uname();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let number = since.unwrap_or_default().as_millis();
+    let host = host.nodename().to_string_lossy();
+    format!("{host}_{number:x}_{}", std::process::id())
+}
 
 /// Where the lease is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use crate::object::{Found, ObjectId};
+use crate::watch::Everything;
 
 /// What one file holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,10 +59,49 @@ pub struct Manifests {
     pub objects: BTreeMap<ObjectId, Arc<Found>>,
     /// Everything that was passed over, in the order of the files.
     pub problems: Vec<Problem>,
+    /// Where they are from.
+    pub origin: Origin,
     places: BTreeMap<ObjectId, Place>,
 }
 
+/// Where objects are from, in words to people.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Files.
+    #[default]
+    Manifests,
+    /// An API server.
+    Cluster,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Manifests => "the manifests",
+            Self::Cluster => "the cluster",
+        })
+    }
+}
+
 impl Manifests {
+    /// Everything that an API server holds.
+    pub fn of_cluster(everything: Everything) -> Self {
+        let mut of_cluster = Self {
+            origin: Origin::Cluster,
+            ..Self::default()
+        };
+        let place = Place::file("the API server");
+        for (id, problem) in everything.unreadable {
+            let problem = Problem::of(Severity::LeftOut, place.clone(), &id, problem);
+            of_cluster.problems.push(problem);
+        }
+        let found = everything.found.into_iter().map(Arc::new);
+        of_cluster
+            .objects
+            .extend(found.map(|found| (found.id(), found)));
+        of_cluster
+    }
+
     /// Adds the contents of one more file.
     pub fn add(&mut self, contents: FileContents) {
         self.problems.extend(contents.problems);

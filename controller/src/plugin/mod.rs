@@ -3,13 +3,18 @@
 //! Touches: arguments, standard output and standard error, the API server, pages of controllers.
 
 mod ask;
+mod cluster;
+mod nodes;
 mod output;
+mod plans;
+mod rollout;
 mod wait;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// What was asked for is so.
 const OK: u8 = 0;
@@ -28,6 +33,28 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Shows a node's whole plan, made here from the objects that you may read, and whether its agent
+    /// reported the same.
+    ///
+    /// Ends with 0, with 1 when objects could not be read and were left out, 2 when there is no plan.
+    Show(plans::ShowArguments),
+    /// Tells why a client on a node is, or is not, served by some endpoint of a Service.
+    ///
+    /// Made from the objects that you may read. Ends as `show` does; also with 0 for a Service that is
+    /// not served, because that is the answer.
+    Explain(plans::ExplainArguments),
+    /// Shows what differs between the plans of two nodes.
+    ///
+    /// Ends with 0 when nothing does, 1 when something does, 2 when a node is not there.
+    Diff(plans::DiffArguments),
+    /// Lists the nodes that need a look first: those that fail, have drifted, or take longest.
+    ///
+    /// Ends with 0 when all have their plans in force and are healthy, 1 when not, 2 when nobody can say.
+    Top(nodes::TopArguments),
+    /// Shows how far a change of the settings is, holds it, lets it go on, takes it back.
+    ///
+    /// Ends with 0, with 1 when a change was taken back or needs you, 2 when nothing could be done.
+    Rollout(rollout::RolloutArguments),
     /// Waits until all nodes have a Service in their kernels as it is now, or have stopped sending
     /// connections to an address.
     ///
@@ -36,14 +63,32 @@ enum Command {
     ///
     /// Ends with 0 when all have it, 1 when the time is over, 2 when nobody can say.
     Wait(wait::WaitArguments),
+    /// Prints what lets a shell complete these words: for example
+    /// `source <(kubectl-proxyplan completion bash)`.
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
 }
 
 /// Runs the program; the result is its exit code.
 pub fn run() -> ExitCode {
     let code = match Arguments::try_parse() {
-        Ok(Arguments {
-            command: Command::Wait(arguments),
-        }) => with_runtime(wait::run(arguments)),
+        Ok(Arguments { command }) => match command {
+            Command::Show(arguments) => with_runtime(plans::show(arguments)),
+            Command::Explain(arguments) => with_runtime(plans::explain(arguments)),
+            Command::Diff(arguments) => with_runtime(plans::diff(arguments)),
+            Command::Top(arguments) => with_runtime(nodes::top(arguments)),
+            Command::Rollout(arguments) => with_runtime(rollout::run(arguments)),
+            Command::Wait(arguments) => with_runtime(wait::run(arguments)),
+            Command::Completion { shell } => {
+                // The file is called so, and kubectl finds it by that name.
+                let program = "kubectl-proxyplan";
+                let mut command = Arguments::command().bin_name(program);
+                clap_complete::generate(shell, &mut command, program, &mut io::stdout().lock());
+                OK
+            }
+        },
         Err(error) => {
             // With a closed terminal there is nobody left to tell.
             drop(error.print());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -17,9 +16,9 @@ use portolan_plan::ServiceId;
 use tokio::time::{Instant, sleep};
 
 use super::ask::{Controller, ControllerArguments, Problem};
+use super::cluster::ClusterArguments;
 use super::output::{self, Output};
 use super::{NOT_YET, OK};
-use crate::api_server::ApiServer;
 use crate::convergence::{Convergence, Node, Question, Verdict, merge};
 use crate::watch::Kind;
 
@@ -46,16 +45,8 @@ pub(super) struct WaitArguments {
     unseen: u64,
     #[command(flatten)]
     controllers: ControllerArguments,
-    /// How the API server is reached. Default: KUBECONFIG, ~/.kube/config, or the service account of
-    /// the pod together with --api-server.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig other than its current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// The API server's address, in place of the one found.
-    #[arg(long, value_name = "URL", env = "PORTOLAN_API_SERVER")]
-    api_server: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// What is printed at the end.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -71,12 +62,7 @@ fn service(text: &str) -> Result<ServiceId, String> {
 pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
     let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
     let controllers = arguments.controllers.controllers()?;
-    let server = ApiServer {
-        kubeconfig: arguments.kubeconfig.clone(),
-        context: arguments.context.clone(),
-        address: arguments.api_server.clone(),
-    };
-    let client = server.client().await?;
+    let client = arguments.cluster.client().await?;
     let id = &arguments.service;
     let asked = Asked::read(&client, id)
         .await

@@ -14,6 +14,7 @@ mod config_status;
 mod content;
 mod desk;
 mod figures;
+mod news;
 mod notes;
 mod pauses;
 mod plan;

@@ -16,6 +16,7 @@ use super::calls::Calls;
 use super::desk::{Desk, Now, Step};
 use super::notes::{Inbox, Notes};
 use crate::board::Board;
+use crate::events::Events;
 use crate::known::Shared;
 
 /// Calls under way at once.
@@ -78,6 +79,13 @@ impl Publisher {
         let leads = *leading.borrow();
         self.desk.lead(leads, self.now());
         self.leading = Some(leading);
+        self
+    }
+
+    /// Tells what changes as events.
+    #[must_use]
+    pub fn telling(mut self, events: Events) -> Self {
+        self.desk.events = events;
         self
     }
 

@@ -165,6 +165,14 @@ pub struct Since {
     pub time: SystemTime,
 }
 
+/// What was written last, without since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdicts {
+    pub(super) applied: Option<Verdict>,
+    pub(super) healthy: Option<Verdict>,
+    pub(super) drifted: Option<Verdict>,
+}
+
 /// What was written last of a node's conditions, as far as the next status needs it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Previous {
@@ -190,10 +198,19 @@ impl Previous {
 
     /// Whether writing this judgement would move a condition.
     pub fn differs_from(&self, judgement: &Judgement) -> bool {
+        let before = self.verdicts();
+        before.applied != Some(judgement.applied.verdict)
+            || before.healthy != Some(judgement.healthy.verdict)
+            || before.drifted != Some(judgement.drifted.verdict)
+    }
+
+    pub(super) fn verdicts(&self) -> Verdicts {
         let verdict = |since: Option<Since>| since.map(|since| since.verdict);
-        verdict(self.applied) != Some(judgement.applied.verdict)
-            || verdict(self.healthy) != Some(judgement.healthy.verdict)
-            || verdict(self.drifted) != Some(judgement.drifted.verdict)
+        Verdicts {
+            applied: verdict(self.applied),
+            healthy: verdict(self.healthy),
+            drifted: verdict(self.drifted),
+        }
     }
 }
 

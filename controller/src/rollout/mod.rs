@@ -8,6 +8,7 @@
 //!
 //! Touches: the API server (the ProxyConfig, the statuses of ProxyPlans), the clock.
 
+mod news;
 mod report;
 mod written;
 
@@ -29,6 +30,7 @@ use tracing::{info, warn};
 pub use report::report;
 pub use written::rollout_status;
 
+use crate::events::Events;
 use crate::from_kube::{self, FieldError};
 use crate::known::Shared;
 
@@ -66,6 +68,7 @@ pub struct Rollout {
     configs: Api<ProxyConfig>,
     plans: Api<ProxyPlan>,
     shared: Shared,
+    events: Events,
     /// What was said and is still so.
     said: String,
 }
@@ -77,12 +80,13 @@ impl std::fmt::Debug for Rollout {
 }
 
 impl Rollout {
-    /// Brings changes to the nodes that are known.
-    pub fn new(client: Client, shared: Shared) -> Self {
+    /// Brings changes to the nodes that are known, and tells of it.
+    pub fn new(client: Client, shared: Shared, events: Events) -> Self {
         Self {
             configs: Api::all(client.clone()),
             plans: Api::all(client),
             shared,
+            events,
             said: String::new(),
         }
     }
@@ -152,8 +156,11 @@ impl Rollout {
         }
         let after = rollout_status(&state, policy, tally.as_ref(), &before);
         if after != before {
-            tell(&before, &after);
             self.store(&config, &after).await?;
+            tell(&before, &after);
+            if let Some(event) = news::news(&before, &after) {
+                self.events.tell(event);
+            }
         }
         Ok(match state.rolling() {
             Some(_) => self.pace(),

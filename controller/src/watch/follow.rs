@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::Client;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::{ObjectList, Request};
+use kube::api::{WatchEvent, WatchParams};
+use kube::core::Request;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
@@ -19,13 +19,14 @@ use tracing::{debug, info, warn};
 use super::all::All;
 use super::mark::Ledger;
 use super::object::{Text, identity, read};
+use super::once;
 use super::problem::Problem;
 use super::{Kind, Seen};
 
 /// Objects in one page of a list.
-const PAGE: u32 = 500;
+pub(super) const PAGE: u32 = 500;
 /// How long a request may take to be answered, and a stream of existing objects may pause.
-const ANSWER: Duration = Duration::from_secs(60);
+pub(super) const ANSWER: Duration = Duration::from_secs(60);
 /// How long a watch may be silent. Servers send a bookmark every minute.
 const SILENCE: Duration = Duration::from_secs(150);
 /// The server ends a watch after this many seconds.
@@ -207,14 +208,7 @@ impl Follower {
         let mut all = All::default();
         let mut next = None;
         loop {
-            let params = ListParams {
-                limit: Some(PAGE),
-                continue_token: next,
-                field_selector: self.kind.field_selector(),
-                label_selector: self.kind.label_selector(),
-                ..ListParams::default()
-            };
-            let page = match self.page(&params).await {
+            let page = match once::page(&self.client, self.kind, next).await {
                 Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
                 page => page?,
             };
@@ -234,13 +228,6 @@ impl Follower {
                 return Ok(version);
             }
         }
-    }
-
-    async fn page(&self, params: &ListParams) -> Result<ObjectList<Text>, Problem> {
-        let request = Request::new(self.kind.path()).list(params);
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        let page = timeout(ANSWER, self.client.request(request)).await;
-        Ok(page.map_err(|_| Problem::Silent(ANSWER))??)
     }
 
     /// Opens a watch.

@@ -9,10 +9,12 @@ mod follow;
 mod kind;
 mod mark;
 mod object;
+mod once;
 mod problem;
 
 pub use kind::Kind;
 pub use mark::Mark;
+pub use once::{Everything, everything};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -50,7 +50,7 @@ impl Problem {
                         format!("{said}; is the token or certificate of --kubeconfig still valid?")
                     }
                     Some(403) => format!(
-                        "{said}; the controller needs the verbs list and watch on {resource}"
+                        "{said}; a controller needs the verbs list and watch on {resource}, a user of kubectl list"
                     ),
                     Some(404) => format!(
                         "{said}; the server does not know {resource}: are the CRDs of charts/portolan/crds installed?"

@@ -11,6 +11,7 @@ use super::{Desk, Now, WRITES_PER_SECOND};
 use crate::from_kube;
 use crate::publish::config_status::{ConfigJudged, config_status};
 use crate::publish::content::ContentHash;
+use crate::publish::news;
 use crate::publish::plan::SettingsRevision;
 use crate::publish::queue::Class;
 use crate::publish::status::since;
@@ -176,6 +177,9 @@ impl Desk {
         if early && verdict(&status) == verdict(&old) {
             // It is looked at again anyway.
             return;
+        }
+        for event in news::of_config(&old, &status) {
+            self.events.tell(event);
         }
         self.config.busy = true;
         let act = Act::ApplyConfigStatus(Box::new(status));

@@ -26,6 +26,7 @@ use super::plan::SettingsRevision;
 use super::queue::{Class, Queue};
 use super::write::{Act, Call, Failure, FailureClass, Kind, Outcome, Target};
 use crate::board::Board;
+use crate::events::Events;
 use crate::known::Shared;
 use config::ConfigRecord;
 use plans::PlanRecord;
@@ -59,6 +60,8 @@ pub(super) enum Step {
 pub(super) struct Desk {
     shared: Shared,
     board: Arc<Board>,
+    /// Where is told what changes.
+    pub(super) events: Events,
     catalog: Catalog,
     queue: Queue<Target>,
     /// Calls that were decided on; they wait for the pace only.
@@ -98,6 +101,7 @@ impl Desk {
         Self {
             shared,
             board,
+            events: Events::default(),
             catalog: Catalog::default(),
             queue: Queue::default(),
             outbox: VecDeque::new(),

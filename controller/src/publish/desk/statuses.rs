@@ -11,6 +11,7 @@ use super::plans::PlanRecord;
 use super::{Desk, Now};
 use crate::board::Delivery;
 use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
+use crate::publish::news;
 use crate::publish::notes::Given;
 use crate::publish::queue::Class;
 use crate::publish::status::{Previous, in_force_since, judge, status};
@@ -181,6 +182,10 @@ impl Desk {
             Decision::Write => {
                 record.previous.revision = revision.or(record.previous.revision);
                 let status = status(delivery.as_ref(), now.wall, &record.previous);
+                let judged = judge(delivery.as_ref());
+                for event in news::of_node(node, &record.previous, &judged, &status) {
+                    self.events.tell(event);
+                }
                 record.pending = Some((Previous::read(&status), now.wall));
                 record.absence = Absence::Unchecked;
                 self.issue(target, Kind::Plan, node, Act::ApplyStatus(Box::new(status)));

@@ -1,6 +1,9 @@
 //! Settings in waves on a real API server: canary, soak, zone by zone; a gate that is not passed; pause and
 //! undo; the end of the controller that leads, in the middle of a wave.
 
+mod events;
+mod plugin;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -146,7 +149,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     begin(&story, checks)?;
     let canary = waves(&mut story, checks)?;
     gate(&story, checks, &canary)?;
-    pause_and_undo(&story, checks)?;
+    plugin::run(&story, checks)?;
+    events::of_service(&story, checks)?;
     let forbidden = rig.audit()?.forbidden();
     require(
         checks,
@@ -288,29 +292,8 @@ fn gate(story: &Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> 
         says,
         reason,
     );
-    Ok(())
-}
-
-fn pause_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
-    story.patch(&json!({"settings": {"scheduler": "wlc"}, "rollout": {"paused": true}}))?;
-    let seen = story.until("the pause", STEP, |seen| seen.text("phase") == "Paused")?;
-    require(
-        checks,
-        "a paused change reaches nobody",
-        seen.with("wlc").is_empty(),
-        &format!("{seen:?}"),
-    );
-    story.patch(&json!({"rollout": {"paused": false, "soak": "10m"}}))?;
-    let seen = story.until("it to go on", STEP, |seen| {
-        seen.text("phase") == "Soaking" && seen.with("wlc").len() == 1
-    });
-    checks.check("resumed, it goes on with a canary", seen.map(drop));
-    let former = story.look()?.text("currentRevision").to_owned();
-    story.patch(&json!({"rollout": {"rollbackTo": former}}))?;
-    let seen = story.until("the undo", STEP, |seen| {
-        seen.text("phase") == "Complete" && seen.with("lc").len() == usize::from(NODES)
-    });
-    checks.check("undone, the canary has again what it had", seen.map(drop));
+    let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
+    events::after_failure(story, checks, &failed);
     Ok(())
 }
 

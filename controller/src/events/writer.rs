@@ -1,0 +1,178 @@
+//! The task that writes events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
+use k8s_openapi::api::events::v1::Event as Object;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use portolan_crds::ProxyConfig;
+use portolan_planner::model::ProxyConfig as Config;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use super::limit::Limit;
+use super::{About, Event, Severity};
+
+/// Who tells, in the words of Kubernetes.
+const CONTROLLER: &str = "proxy.portolan.dev/controller";
+/// Where events about objects without a namespace are.
+const NAMESPACE: &str = "default";
+/// The longest note that the API takes, in bytes.
+const NOTE: usize = 1024;
+/// How long one write may take.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How often it is said that events were left out, or could not be written.
+const COMPLAIN: Duration = Duration::from_secs(60);
+
+/// Writes events as they are told.
+pub struct Writer {
+    client: Client,
+    instance: String,
+    told: mpsc::Receiver<(SystemTime, Event)>,
+    lost: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(super) fn new(
+        client: Client,
+        instance: &str,
+        told: mpsc::Receiver<(SystemTime, Event)>,
+        lost: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            client,
+            instance: shortened(instance, 128),
+            told,
+            lost,
+        }
+    }
+
+    /// Writes until nobody tells anything any more.
+    pub async fn run(mut self) {
+        let (start, mut limit) = (Instant::now(), Limit::new());
+        let mut complained: Option<Instant> = None;
+        let mut problem = None;
+        while let Some((time, event)) = self.told.recv().await {
+            if !limit.allows(&event.about, &event.reason, start.elapsed()) {
+                continue;
+            }
+            let written = timeout(LONGEST, self.write(&event, time)).await;
+            let written = written.unwrap_or_else(|_| Err("the API server does not answer".into()));
+            problem = written.err().or(problem);
+            let lost = self.lost.load(Ordering::Relaxed);
+            let recently = complained.is_some_and(|last| last.elapsed() < COMPLAIN);
+            if recently || (problem.is_none() && lost == 0) {
+                continue;
+            }
+            complained = Some(Instant::now());
+            self.lost.fetch_sub(lost, Ordering::Relaxed);
+            if let Some(problem) = problem.take() {
+                warn!(
+                    "an event could not be written: {problem}; may this controller create \
+                     events.events.k8s.io?"
+                );
+            } else {
+                warn!("{lost} events came too fast and were left out; statuses have them all");
+            }
+        }
+    }
+
+    async fn write(&self, event: &Event, time: SystemTime) -> Result<(), String> {
+        let regarding = self.object(&event.about).await;
+        // What is gone meanwhile has no events.
+        let Some(regarding) = regarding.map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let namespace = regarding.namespace.as_deref().unwrap_or(NAMESPACE);
+        let events: Api<Object> = Api::namespaced(self.client.clone(), namespace);
+        let object = self.described(event, time, regarding.clone());
+        let created = events.create(&PostParams::default(), &object).await;
+        created.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn described(&self, event: &Event, time: SystemTime, regarding: ObjectReference) -> Object {
+        let name = regarding.name.clone().unwrap_or_default();
+        Object {
+            metadata: ObjectMeta {
+                // The server adds what makes it unique.
+                generate_name: Some(format!("{}.", shortened(&name, 200))),
+                namespace: regarding
+                    .namespace
+                    .clone()
+                    .or_else(|| Some(NAMESPACE.into())),
+                ..ObjectMeta::default()
+            },
+            action: Some(event.action.into()),
+            event_time: Some(MicroTime(moment(time))),
+            note: Some(shortened(&event.note, NOTE)),
+            reason: Some(shortened(&event.reason, 128)),
+            regarding: Some(regarding),
+            reporting_controller: Some(CONTROLLER.into()),
+            reporting_instance: Some(self.instance.clone()),
+            type_: Some(
+                match event.severity {
+                    Severity::Normal => "Normal",
+                    Severity::Warning => "Warning",
+                }
+                .into(),
+            ),
+            ..Object::default()
+        }
+    }
+
+    /// `kubectl describe` finds events by the UID of their object.
+    async fn object(&self, about: &About) -> kube::Result<Option<ObjectReference>> {
+        let client = self.client.clone();
+        match about {
+            About::Node(name) => reference(&Api::<Node>::all(client), name).await,
+            About::Service(id) => {
+                let services = Api::<Service>::namespaced(client, &id.namespace);
+                reference(&services, &id.name).await
+            }
+            About::ProxyConfig => {
+                reference(&Api::<ProxyConfig>::all(client), Config::DEFAULT).await
+            }
+        }
+    }
+}
+
+/// An object by its name. It is listed, which the controller may do anyway, rather than read.
+async fn reference<K>(objects: &Api<K>, name: &str) -> kube::Result<Option<ObjectReference>>
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let of_name = ListParams::default().fields(&format!("metadata.name={name}"));
+    let found = objects.list_metadata(&of_name).await?;
+    Ok(found.items.first().map(|object| ObjectReference {
+        api_version: Some(K::api_version(&()).into()),
+        kind: Some(K::kind(&()).into()),
+        name: Some(object.name_any()),
+        namespace: object.namespace(),
+        uid: object.uid(),
+        ..ObjectReference::default()
+    }))
+}
+
+fn moment(time: SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// As much of a text as so many bytes hold.
+fn shortened(text: &str, most: usize) -> String {
+    match text.len() > most {
+        true => text[..text.floor_char_boundary(most)].to_owned(),
+        false => text.to_owned(),
+    }
+}

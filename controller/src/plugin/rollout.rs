@@ -1,0 +1,295 @@
+//! `kubectl proxyplan rollout`: how far a change of the settings is; holding it, letting it go on, taking it
+//! back. Everything is written to the spec of the ProxyConfig, as by hand.
+
+use std::io::{self, Write};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use portolan_crds::{ProxyConfig, RevisionRecord, RolloutPhase, RolloutStatus};
+use portolan_planner::model::ProxyConfig as Config;
+use serde_json::{Value, json};
+
+use super::cluster::ClusterArguments;
+use super::output::Output;
+use super::{NOT_YET, OK};
+
+#[derive(Debug, Args)]
+pub(super) struct RolloutArguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// How far it is, and what it waits for.
+    Status {
+        /// How it is written.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// The revisions that can be gone back to, the newest first.
+    History {
+        /// How they are written.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// No further node is given a change, until it is resumed.
+    Pause,
+    /// It goes on.
+    Resume,
+    /// Brings back an earlier revision, by the same waves.
+    Undo {
+        /// The revision, as `history` names it. Without it: the one that was in force before a change that
+        /// is on its way, or before the last one.
+        #[arg(long, value_name = "REVISION")]
+        to: Option<String>,
+    },
+    /// Ends an undo: what the settings in the spec say is wanted again.
+    Redo,
+}
+
+pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
+    let configs: Api<ProxyConfig> = Api::all(arguments.cluster.client().await?);
+    let config = configs.get_opt(Config::DEFAULT).await?;
+    let config = config.context(
+        "there is no ProxyConfig `default`: a controller that leads makes it; does one run?",
+    )?;
+    let status = config.status.as_ref();
+    let nothing = RolloutStatus::default();
+    let rollout = status.and_then(|status| status.rollout.as_ref());
+    let rollout = rollout.unwrap_or(&nothing);
+    let mut out = io::stdout().lock();
+    let change = match arguments.command {
+        Command::Status { output } => {
+            match output {
+                Output::Json => json_line(rollout, &mut out)?,
+                Output::Table => {
+                    told(rollout, &mut out)?;
+                    if let Some(to) = held(&config) {
+                        writeln!(
+                            out,
+                            "  undone   {to} is wanted in place of the spec until `redo`"
+                        )?;
+                    }
+                }
+            }
+            return Ok(code(rollout.phase));
+        }
+        Command::History { output } => {
+            match output {
+                Output::Json => json_line(&rollout.history, &mut out)?,
+                Output::Table => history(rollout, &mut out)?,
+            }
+            return Ok(OK);
+        }
+        Command::Pause => json!({"paused": true}),
+        Command::Resume => json!({"paused": false}),
+        Command::Redo => json!({"rollbackTo": ""}),
+        Command::Undo { to } => json!({"rollbackTo": former(rollout, to)?}),
+    };
+    if config.spec.rollout.is_none() {
+        bail!(
+            "ProxyConfig default: spec.rollout: not there, so all nodes have a change at once; \
+             set it to {{}} for waves"
+        );
+    }
+    store(&configs, &change).await?;
+    writeln!(out, "{}", done(&change))?;
+    Ok(OK)
+}
+
+async fn store(configs: &Api<ProxyConfig>, change: &Value) -> anyhow::Result<()> {
+    let patch = Patch::Merge(json!({"spec": {"rollout": change}}));
+    let params = PatchParams {
+        field_manager: Some("kubectl-proxyplan".into()),
+        ..PatchParams::default()
+    };
+    let stored = configs.patch(Config::DEFAULT, &params, &patch).await;
+    stored.context("write spec.rollout of the ProxyConfig; may you patch proxyconfigs?")?;
+    Ok(())
+}
+
+/// The revision that is wanted in place of what the spec says.
+fn held(config: &ProxyConfig) -> Option<&str> {
+    let to = config.spec.rollout.as_ref()?.rollback_to.as_deref();
+    to.filter(|to| !to.is_empty())
+}
+
+fn done(change: &Value) -> String {
+    match (&change["paused"], change["rollbackTo"].as_str()) {
+        (Value::Bool(true), _) => "paused: no further node is given a change".into(),
+        (Value::Bool(false), _) => "resumed".into(),
+        (_, Some("")) => "what the spec says is wanted again".into(),
+        (_, Some(revision)) => format!(
+            "going back to {revision}; what the spec says is wanted again after `kubectl proxyplan rollout redo`"
+        ),
+        _ => String::new(),
+    }
+}
+
+/// The revision to go back to.
+fn former(rollout: &RolloutStatus, to: Option<String>) -> anyhow::Result<String> {
+    let names = || {
+        let names = rollout.history.iter().rev().map(|one| &*one.revision);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    if let Some(to) = to {
+        if rollout.history.iter().any(|one| one.revision == to) {
+            return Ok(to);
+        }
+        bail!(
+            "--to {to}: no such revision is remembered (there are: {})",
+            names()
+        );
+    }
+    let is_on_its_way = rollout.current_revision != rollout.target_revision;
+    if is_on_its_way {
+        return Ok(rollout.current_revision.clone());
+    }
+    let mut older = rollout.history.iter().rev();
+    older.find(|one| one.revision == rollout.current_revision);
+    let before = older.next().with_context(|| {
+        format!(
+            "nothing to go back to: no revision before {} is remembered",
+            rollout.current_revision
+        )
+    })?;
+    Ok(before.revision.clone())
+}
+
+fn code(phase: RolloutPhase) -> u8 {
+    match phase {
+        RolloutPhase::Complete | RolloutPhase::Progressing | RolloutPhase::Soaking => OK,
+        RolloutPhase::Paused | RolloutPhase::Halted | RolloutPhase::RolledBack => NOT_YET,
+    }
+}
+
+fn json_line(value: &impl serde::Serialize, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+fn told(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
+    let (current, target) = (&rollout.current_revision, &rollout.target_revision);
+    match rollout.phase {
+        _ if current.is_empty() => {
+            writeln!(out, "nothing was recorded yet: does a controller lead?")?;
+        }
+        RolloutPhase::Complete => writeln!(out, "complete: all nodes have {current}")?,
+        RolloutPhase::RolledBack => writeln!(out, "taken back: all nodes have {current} again")?,
+        phase => {
+            let phase = match phase {
+                RolloutPhase::Soaking => "is watched",
+                RolloutPhase::Paused => "is paused",
+                RolloutPhase::Halted => "has stopped and needs you",
+                _ => "goes on",
+            };
+            writeln!(out, "{current} -> {target} {phase}")?;
+        }
+    }
+    if let (Some(touched), Some(total)) = (rollout.touched_nodes, rollout.total_nodes) {
+        writeln!(out, "  nodes    {touched} of {total} were given it")?;
+    }
+    let fields = [
+        ("wave", &rollout.wave),
+        ("waits", &rollout.waiting_for),
+        ("reason", &rollout.reason),
+    ];
+    for (name, value) in fields {
+        if let Some(value) = value {
+            writeln!(out, "  {name:8} {value}")?;
+        }
+    }
+    if let Some(since) = &rollout.soaking_since {
+        writeln!(out, "  watched  since {}", since.0)?;
+    }
+    if !rollout.excused_nodes.is_empty() {
+        let nodes = rollout.excused_nodes.join(", ");
+        writeln!(out, "  excused  {nodes} (away or failing before)")?;
+    }
+    Ok(())
+}
+
+fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
+    let mark = |one: &RevisionRecord| match &one.revision {
+        name if *name == rollout.current_revision => "in force",
+        name if *name == rollout.target_revision => "on its way",
+        _ => "",
+    };
+    let width = rollout.history.iter().map(|one| one.revision.len()).max();
+    let width = width.unwrap_or(0).max("REVISION".len());
+    writeln!(out, "{:width$}  {:20}  STATE", "REVISION", "SINCE")?;
+    for one in rollout.history.iter().rev() {
+        let since = one.since.as_ref().map(|since| since.0.to_string());
+        let since = since.unwrap_or_else(|| "-".into());
+        let line = format!("{:width$}  {since:20}  {}", one.revision, mark(one));
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rollout(phase: RolloutPhase, current: &str, target: &str) -> RolloutStatus {
+        let record = |revision: &str| RevisionRecord {
+            revision: revision.into(),
+            ..RevisionRecord::default()
+        };
+        RolloutStatus {
+            phase,
+            current_revision: current.into(),
+            target_revision: target.into(),
+            history: ["default-1", "default-4", "default-7"].map(record).into(),
+            ..RolloutStatus::default()
+        }
+    }
+
+    #[test]
+    fn undo_goes_back_to_what_was_in_force() {
+        let moving = rollout(RolloutPhase::Progressing, "default-4", "default-7");
+        assert_eq!(former(&moving, None).unwrap(), "default-4");
+        let complete = rollout(RolloutPhase::Complete, "default-7", "default-7");
+        assert_eq!(former(&complete, None).unwrap(), "default-4");
+        assert_eq!(
+            former(&complete, Some("default-1".into())).unwrap(),
+            "default-1"
+        );
+        let first = rollout(RolloutPhase::Complete, "default-1", "default-1");
+        insta::assert_snapshot!(former(&first, None).unwrap_err(), @"nothing to go back to: no revision before default-1 is remembered");
+        insta::assert_snapshot!(former(&first, Some("default-2".into())).unwrap_err(), @"--to default-2: no such revision is remembered (there are: default-7, default-4, default-1)");
+    }
+
+    #[test]
+    fn a_person_reads_how_far_it_is() {
+        let status = RolloutStatus {
+            wave: Some("zone zone-b".into()),
+            touched_nodes: Some(21),
+            total_nodes: Some(60),
+            waiting_for: Some("node-31 has not answered for 12 s".into()),
+            excused_nodes: vec!["node-9".into()],
+            ..rollout(RolloutPhase::Progressing, "default-4", "default-7")
+        };
+        let mut out = Vec::new();
+        told(&status, &mut out).unwrap();
+        history(&status, &mut out).unwrap();
+        insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
+        default-4 -> default-7 goes on
+          nodes    21 of 60 were given it
+          wave     zone zone-b
+          waits    node-31 has not answered for 12 s
+          excused  node-9 (away or failing before)
+        REVISION   SINCE                 STATE
+        default-7  -                     on its way
+        default-4  -                     in force
+        default-1  -
+        ");
+        assert_eq!(code(RolloutPhase::Halted), NOT_YET);
+        assert_eq!(code(RolloutPhase::Soaking), OK);
+    }
+}

@@ -1,0 +1,191 @@
+//! What is worth an event: a condition that is about to be stored and is not what was stored before, and a
+//! warning that was not there. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use portolan_crds as crds;
+use portolan_crds::condition;
+use portolan_plan::ServiceId;
+
+use super::status::{Judged, Judgement, Previous, Verdict};
+use crate::events::{About, Event, Severity};
+
+/// What changes with a node's status.
+pub(super) fn of_node(
+    node: &Arc<str>,
+    previous: &Previous,
+    judged: &Judgement,
+    status: &crds::ProxyPlanStatus,
+) -> Vec<Event> {
+    let words = |kind: &str| {
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|condition| condition.type_ == kind);
+        found.map_or_else(String::new, |found| found.message.clone())
+    };
+    let event = |severity, reason: &str, note| Event {
+        about: About::Node(node.clone()),
+        severity,
+        reason: reason.into(),
+        action: "Program",
+        note,
+    };
+    let changes = |before: Option<Verdict>, now: Judged| before != Some(now.verdict);
+    let before = previous.verdicts();
+    let mut news = Vec::new();
+    let applied = words(condition::APPLIED);
+    match (before.applied, judged.applied) {
+        (before, now) if !changes(before, now) => {}
+        (_, now) if now.verdict == Verdict::True => {
+            news.push(event(Severity::Normal, "PlanInForce", applied));
+        }
+        (_, now) => news.push(event(Severity::Warning, now.reason, applied)),
+    }
+    // What keeps a plan from being in force keeps a node from being healthy, and is told already.
+    let (now, is_own) = (judged.healthy, judged.applied.verdict == Verdict::True);
+    if is_own && now.verdict == Verdict::False && changes(before.healthy, now) {
+        let note = words(condition::HEALTHY);
+        news.push(event(Severity::Warning, now.reason, note));
+    }
+    let now = judged.drifted;
+    if now.verdict == Verdict::True && changes(before.drifted, now) {
+        let note = words(condition::DRIFTED);
+        news.push(event(Severity::Warning, now.reason, note));
+    }
+    news
+}
+
+/// What changes with the status of the ProxyConfig: warnings about Services, and a spec that makes no sense.
+pub(super) fn of_config(
+    before: &crds::ProxyConfigStatus,
+    now: &crds::ProxyConfigStatus,
+) -> Vec<Event> {
+    let known: BTreeSet<_> = before.warnings.iter().collect();
+    let new = now
+        .warnings
+        .iter()
+        .filter(|warning| !known.contains(warning));
+    let of_service = |warning: &crds::Warning| {
+        let (namespace, name) = warning.object.strip_prefix("Service ")?.split_once('/')?;
+        Some(Event {
+            about: About::Service(ServiceId::new(namespace, name)),
+            severity: Severity::Warning,
+            reason: warning.reason.clone(),
+            action: "Plan",
+            note: warning.message.clone(),
+        })
+    };
+    let mut news: Vec<_> = new.filter_map(of_service).collect();
+    let refused = |status: &crds::ProxyConfigStatus| {
+        let mut conditions = status.conditions.iter();
+        let accepted = conditions.find(|condition| condition.type_ == condition::ACCEPTED);
+        accepted
+            .filter(|accepted| accepted.status == "False")
+            .map(|accepted| accepted.message.clone())
+    };
+    if let (None, Some(note)) = (refused(before), refused(now)) {
+        news.push(Event {
+            about: About::ProxyConfig,
+            severity: Severity::Warning,
+            reason: "Invalid".into(),
+            action: "Plan",
+            note,
+        });
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    fn judged(verdict: Verdict, reason: &'static str) -> Judged {
+        Judged { verdict, reason }
+    }
+
+    /// What is remembered of a status with these conditions.
+    fn written(judgement: &Judgement) -> Previous {
+        let condition = |kind: &str, judged: Judged| Condition {
+            type_: kind.into(),
+            status: judged.verdict.as_str().into(),
+            reason: judged.reason.into(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        };
+        Previous::read(&crds::ProxyPlanStatus {
+            conditions: vec![
+                condition(condition::APPLIED, judgement.applied),
+                condition(condition::HEALTHY, judgement.healthy),
+                condition(condition::DRIFTED, judgement.drifted),
+            ],
+            ..crds::ProxyPlanStatus::default()
+        })
+    }
+
+    fn told(before: &Judgement, now: &Judgement) -> Vec<(Severity, String)> {
+        let node = "node-1".into();
+        let previous = written(before);
+        let news = of_node(&node, &previous, now, &crds::ProxyPlanStatus::default());
+        news.into_iter()
+            .map(|event| (event.severity, event.reason))
+            .collect()
+    }
+
+    #[test]
+    fn a_node_is_told_of_when_something_changes_and_once_for_one_cause() {
+        let sound = Judgement {
+            applied: judged(Verdict::True, "Applied"),
+            healthy: judged(Verdict::True, "Healthy"),
+            drifted: judged(Verdict::False, "InPlace"),
+        };
+        let failing = Judgement {
+            applied: judged(Verdict::False, "OperationsFailed"),
+            healthy: judged(Verdict::False, "OperationsFailed"),
+            ..sound
+        };
+        let closed = Judgement {
+            healthy: judged(Verdict::False, "PortsClosed"),
+            drifted: judged(Verdict::True, "ChangedByOthers"),
+            ..sound
+        };
+        let warning = |reason: &str| (Severity::Warning, reason.to_owned());
+        let in_force = (Severity::Normal, "PlanInForce".to_owned());
+        assert_eq!(told(&sound, &sound), []);
+        assert_eq!(told(&sound, &failing), [warning("OperationsFailed")]);
+        assert_eq!(told(&failing, &failing), []);
+        assert_eq!(told(&failing, &sound), [in_force]);
+        let expected = [warning("PortsClosed"), warning("ChangedByOthers")];
+        assert_eq!(told(&sound, &closed), expected);
+        let node = "node-1".into();
+        let nothing = crds::ProxyPlanStatus::default();
+        let first = of_node(&node, &Previous::default(), &sound, &nothing);
+        assert_eq!(first.len(), 1, "a node that was never told of: {first:?}");
+    }
+
+    #[test]
+    fn a_warning_about_a_service_is_told_once() {
+        let warning = |object: &str| crds::Warning {
+            object: object.into(),
+            reason: "Ignored".into(),
+            message: "metadata.annotations: no such scheduler".into(),
+        };
+        let status = |warnings: &[&str]| crds::ProxyConfigStatus {
+            warnings: warnings.iter().map(|object| warning(object)).collect(),
+            ..crds::ProxyConfigStatus::default()
+        };
+        let before = status(&["Service shop/cart"]);
+        let now = status(&[
+            "Service shop/cart",
+            "Service shop/till",
+            "EndpointSlice shop/x",
+        ]);
+        let news = of_config(&before, &now);
+        let about: Vec<_> = news.iter().map(|event| event.about.clone()).collect();
+        assert_eq!(about, [About::Service(ServiceId::new("shop", "till"))]);
+        assert_eq!(of_config(&now, &before), []);
+    }
+}

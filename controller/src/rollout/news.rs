@@ -1,0 +1,104 @@
+//! What of a rollout is worth an event. Pure.
+
+use portolan_crds::{RolloutPhase, RolloutStatus};
+
+use crate::events::{About, Event, Severity};
+
+/// What is to be told when one state follows another.
+pub(super) fn news(before: &RolloutStatus, after: &RolloutStatus) -> Option<Event> {
+    let (current, target) = (&after.current_revision, &after.target_revision);
+    let why = after.reason.as_deref().unwrap_or_default();
+    let other_phase = before.phase != after.phase;
+    let begins = before.target_revision != *target && current != target;
+    let (severity, reason, note) = match after.phase {
+        RolloutPhase::Complete if before.current_revision != *current => {
+            let note = format!("the settings {current} are given to all nodes");
+            (Severity::Normal, "SettingsInForce", note)
+        }
+        RolloutPhase::Complete if other_phase && before.target_revision != *target => {
+            let former = &before.target_revision;
+            let note = format!("{former} was taken back; all nodes are given {current} again");
+            (Severity::Normal, "RolloutEnded", note)
+        }
+        RolloutPhase::RolledBack if other_phase => {
+            let note = format!("a change was taken back, nodes are given {current} again: {why}");
+            (Severity::Warning, "RolledBack", note)
+        }
+        RolloutPhase::Halted if other_phase => {
+            let note = format!("{current} -> {target} has stopped: {why}");
+            (Severity::Warning, "RolloutHalted", note)
+        }
+        RolloutPhase::Paused if other_phase => {
+            let note = format!("{current} -> {target} is paused by spec.rollout.paused");
+            (Severity::Normal, "RolloutPaused", note)
+        }
+        RolloutPhase::Progressing | RolloutPhase::Soaking if begins => {
+            let note = format!("{current} -> {target} reaches nodes in waves");
+            (Severity::Normal, "RolloutStarted", note)
+        }
+        _ => return None,
+    };
+    Some(Event {
+        about: About::ProxyConfig,
+        severity,
+        reason: reason.into(),
+        action: "RollOut",
+        note,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(phase: RolloutPhase, current: &str, target: &str) -> RolloutStatus {
+        RolloutStatus {
+            phase,
+            current_revision: current.into(),
+            target_revision: target.into(),
+            reason: Some("2 nodes failed".into()),
+            ..RolloutStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_rollout_is_told_by_its_turns_and_not_by_its_steps() {
+        use RolloutPhase::{Complete, Halted, Paused, Progressing, RolledBack, Soaking};
+        let story = [
+            RolloutStatus::default(),
+            status(Complete, "default-1", "default-1"),
+            status(Progressing, "default-1", "default-2"),
+            status(Soaking, "default-1", "default-2"),
+            status(Progressing, "default-1", "default-2"),
+            status(Paused, "default-1", "default-2"),
+            status(Progressing, "default-1", "default-2"),
+            status(Halted, "default-1", "default-2"),
+            status(RolledBack, "default-1", "default-1"),
+            status(Progressing, "default-1", "default-3"),
+            status(Complete, "default-3", "default-3"),
+            status(Progressing, "default-3", "default-4"),
+            status(Complete, "default-3", "default-3"),
+        ];
+        let told: Vec<_> = story
+            .windows(2)
+            .map(|pair| match news(&pair[0], &pair[1]) {
+                Some(event) => format!("{:?} {}: {}", event.severity, event.reason, event.note),
+                None => "nothing".into(),
+            })
+            .collect();
+        insta::assert_snapshot!(told.join("\n"), @r"
+        Normal SettingsInForce: the settings default-1 are given to all nodes
+        Normal RolloutStarted: default-1 -> default-2 reaches nodes in waves
+        nothing
+        nothing
+        Normal RolloutPaused: default-1 -> default-2 is paused by spec.rollout.paused
+        nothing
+        Warning RolloutHalted: default-1 -> default-2 has stopped: 2 nodes failed
+        Warning RolledBack: a change was taken back, nodes are given default-1 again: 2 nodes failed
+        Normal RolloutStarted: default-1 -> default-3 reaches nodes in waves
+        Normal SettingsInForce: the settings default-3 are given to all nodes
+        Normal RolloutStarted: default-3 -> default-4 reaches nodes in waves
+        Normal RolloutEnded: default-4 was taken back; all nodes are given default-3 again
+        ");
+    }
+}

@@ -1,0 +1,185 @@
+//! `kubectl proxyplan` at work on a cluster whose settings are in waves: a person holds a change, lets it go
+//! on, takes it back, and looks at nodes.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{NODES, STEP, Story, require};
+use crate::control_plane::Reach;
+use crate::program::Program;
+use crate::scenario::Checks;
+
+/// What the nodes have before and after.
+const FORMER: &str = "lc";
+
+/// Something to explain, whose one endpoint nobody makes or ends.
+const WEB: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: 10.96.0.80, ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.77], conditions: {ready: true}}]
+";
+
+impl Story<'_, '_> {
+    /// Runs it; its exit code, what it printed, and what it said beside that.
+    fn plugin(&self, words: &[&str]) -> Result<(i32, String, String)> {
+        let kubeconfig = self.rig.plane.kubeconfig(Reach::Here);
+        let kubeconfig = kubeconfig.display().to_string();
+        let words = [words, &["--kubeconfig", &kubeconfig]].concat();
+        let ended = Program::ProxyPlan.try_with_input(&words, "")?;
+        let code = ended.status.code().context("it was killed")?;
+        Ok((code, ended.output, ended.errors))
+    }
+
+    /// The same, for what ends well.
+    fn printed(&self, words: &[&str]) -> Result<String> {
+        let (code, printed, said) = self.plugin(words)?;
+        ensure!(code == 0, "{words:?} ended with {code}: {printed}{said}");
+        Ok(printed)
+    }
+}
+
+pub(super) fn run(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    story.rig.plane.apply(WEB)?;
+    hold_and_undo(story, checks)?;
+    checks.check("rollout history names what can be gone back to", {
+        history(story)
+    });
+    checks.check(
+        "show: the plan that is made here is the one in force on the node",
+        in_force(story),
+    );
+    checks.check("top: all nodes are well", top(story));
+    checks.check(
+        "diff: what two nodes have in common and what not",
+        differ(story),
+    );
+    checks.check("explain: why an endpoint is served", explained(story));
+    checks.check("a node that is not there is named", unknown(story));
+    checks.check("a shell can complete it", completes());
+    Ok(())
+}
+
+fn hold_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    checks.check(
+        "rollout pause",
+        story.printed(&["rollout", "pause"]).map(drop),
+    );
+    story.patch(&json!({"settings": {"scheduler": "wlc"}}))?;
+    let seen = story.until("the pause", STEP, |seen| seen.text("phase") == "Paused")?;
+    require(
+        checks,
+        "a paused change reaches nobody",
+        seen.with("wlc").is_empty(),
+        &format!("{seen:?}"),
+    );
+    let (code, printed, _) = story.plugin(&["rollout", "status"])?;
+    require(
+        checks,
+        "rollout status says that it is held, and ends with 1",
+        code == 1 && printed.contains("is paused"),
+        &printed,
+    );
+    story.patch(&json!({"rollout": {"soak": "10m"}}))?;
+    story.printed(&["rollout", "resume"])?;
+    let seen = story.until("it to go on", STEP, |seen| {
+        seen.text("phase") == "Soaking" && seen.with("wlc").len() == 1
+    });
+    checks.check("rollout resume: it goes on with a canary", seen.map(drop));
+    let printed = story.printed(&["rollout", "undo"])?;
+    let seen = story.until("the undo", STEP, |seen| {
+        seen.text("phase") == "Complete" && seen.with(FORMER).len() == usize::from(NODES)
+    });
+    checks.check(
+        "rollout undo: the canary has again what it had",
+        seen.map(drop),
+    );
+    let printed = printed + &story.printed(&["rollout", "status"])?;
+    require(
+        checks,
+        "it is told that the spec is not in force then",
+        printed.matches("redo").count() == 2,
+        &printed,
+    );
+    Ok(())
+}
+
+fn history(story: &Story<'_, '_>) -> Result<()> {
+    let current = story.look()?.text("currentRevision").to_owned();
+    let printed = story.printed(&["rollout", "history"])?;
+    let in_force = printed.lines().filter(|line| line.ends_with("in force"));
+    let in_force: Vec<_> = in_force.collect();
+    ensure!(
+        in_force.len() == 1 && in_force[0].starts_with(&current),
+        "{current}: {printed}"
+    );
+    ensure!(printed.lines().count() > 3, "{printed}");
+    Ok(())
+}
+
+fn in_force(story: &Story<'_, '_>) -> Result<()> {
+    let asked = || {
+        let (code, printed, said) = story.plugin(&["show", "node-1", "-o", "json"])?;
+        ensure!(code == 0, "it ended with {code}: {said}");
+        let plan: Value = serde_json::from_str(&printed)?;
+        ensure!(plan["settings"]["scheduler"] == FORMER, "{printed}");
+        Ok(said.contains("node-1 has this plan in force").then_some(()))
+    };
+    let missing = || format!("{:?}", story.plugin(&["show", "node-1"]));
+    let waits = story.stage.waits;
+    waits.until("the same plan", STEP, super::LOOK, asked, missing)
+}
+
+fn top(story: &Story<'_, '_>) -> Result<()> {
+    let rows: Value = serde_json::from_str(&story.printed(&["top", "-o", "json"])?)?;
+    let rows = rows.as_array().context("it is no list")?;
+    ensure!(rows.len() == usize::from(NODES), "{rows:?}");
+    ensure!(rows.iter().all(|row| row["state"] == "InForce"), "{rows:?}");
+    let table = story.printed(&["top", "-n", "3"])?;
+    ensure!(table.contains("and 9 more"), "{table}");
+    Ok(())
+}
+
+fn differ(story: &Story<'_, '_>) -> Result<()> {
+    let (code, printed, said) = story.plugin(&["diff", "node-1", "node-2", "-o", "json"])?;
+    ensure!(code == 1, "it ended with {code}: {said}");
+    let difference: Value = serde_json::from_str(&printed)?;
+    let zones = difference["nodes"].to_string();
+    ensure!(
+        zones.contains("zone-1") && zones.contains("zone-2"),
+        "{printed}"
+    );
+    let (code, printed, said) = story.plugin(&["diff", "node-1", "node-1"])?;
+    ensure!(code == 0 && printed.contains("Nothing"), "{printed}{said}");
+    Ok(())
+}
+
+fn explained(story: &Story<'_, '_>) -> Result<()> {
+    let words = ["explain", "--node", "node-1", "--service", "default/web"];
+    let table = story.printed(&words)?;
+    ensure!(table.contains("10.244.1.77"), "{table}");
+    Ok(())
+}
+
+fn unknown(story: &Story<'_, '_>) -> Result<()> {
+    let (code, _, said) = story.plugin(&["show", "node-99"])?;
+    ensure!(code == 2, "it ended with {code}: {said}");
+    let expected = format!("error: Node node-99: not in the cluster (there are {NODES}: node-1");
+    ensure!(said.starts_with(&expected), "{said}");
+    Ok(())
+}
+
+fn completes() -> Result<()> {
+    let ended = Program::ProxyPlan.try_with_input(&["completion", "bash"], "")?;
+    let words = ["rollout", "--kubeconfig"];
+    let has_all = words.iter().all(|word| ended.output.contains(word));
+    ensure!(ended.status.success() && has_all, "{}", ended.errors);
+    Ok(())
+}
