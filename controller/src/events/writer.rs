@@ -106,8 +106,12 @@ impl Writer {
         let name = regarding.name.clone().unwrap_or_default();
         Object {
             metadata: ObjectMeta {
-                // The server adds what makes it unique.
-                generate_name: Some(format!("{}.", shortened(&name, 200))),
+                // As those of other programs are called; generated ones may not end their prefix with a dot.
+                name: Some(format!(
+                    "{}.{:x}",
+                    shortened(&name, 200),
+                    moment(time).as_nanosecond()
+                )),
                 namespace: regarding
                     .namespace
                     .clone()
