@@ -2,7 +2,7 @@
 //!
 //! Told where a condition that is stored changes, so a controller that starts anew repeats nothing.
 //! Whoever tells never waits and is never refused: events that come too fast are counted and left out
-//! ([`limit::Limit`]), because what they say stands in a status as well. Touches: the API server.
+//! (`limit`), because what they say stands in a status as well. Touches: the API server.
 
 mod limit;
 mod writer;
