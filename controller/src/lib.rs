@@ -11,6 +11,7 @@ pub mod board;
 pub mod cli;
 pub mod config;
 pub mod convergence;
+pub mod convert;
 pub mod engine;
 pub mod events;
 pub mod from_kube;

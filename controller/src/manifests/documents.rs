@@ -8,11 +8,11 @@ use super::problem::{Place, Problem, Severity};
 
 /// A document of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Document<'a> {
+pub(crate) struct Document<'a> {
     /// Its number in the file, from 1; empty ones do not count.
-    pub(super) number: usize,
+    pub(crate) number: usize,
     /// The line of the file it begins at, from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     text: &'a str,
     /// It is JSON, or was meant to be.
     json: bool,
@@ -20,14 +20,14 @@ pub(super) struct Document<'a> {
 
 /// A document that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub(crate) struct Unreadable {
     /// The line within the document, from 1.
     line: usize,
     reason: String,
 }
 
 impl Unreadable {
-    pub(super) fn into_problem(self, place: Place) -> Problem {
+    pub(crate) fn into_problem(self, place: Place) -> Problem {
         let line = place.first_line() + self.line - 1;
         let message = format!("line {line}: {}; check the text there", self.reason);
         Problem::at(Severity::Unreadable, place, message)
@@ -36,7 +36,7 @@ impl Unreadable {
 
 /// Takes a file apart. A line that begins with `---` ends a document wherever it stands: YAML
 /// allows it nowhere else, not even inside quotes.
-pub(super) fn split(text: &str) -> Vec<Document<'_>> {
+pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{')
         && let Some(documents) = split_json(text)
@@ -102,7 +102,7 @@ fn split_json(text: &str) -> Option<Vec<Document<'_>>> {
 }
 
 /// The document as a tree of plain values.
-pub(super) fn value(document: &Document<'_>) -> Result<Value, Unreadable> {
+pub(crate) fn value(document: &Document<'_>) -> Result<Value, Unreadable> {
     if document.json {
         let mut reader = serde_json::Deserializer::from_str(document.text);
         return Value::deserialize(&mut reader).map_err(|error| Unreadable {

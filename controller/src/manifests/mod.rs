@@ -4,7 +4,7 @@
 //! Touches: files and standard input, for reading. One broken document or object never stands in
 //! the way of the others; everything that is passed over becomes a [`Problem`] that says where.
 
-mod documents;
+pub(crate) mod documents;
 mod kinds;
 mod problem;
 mod source;

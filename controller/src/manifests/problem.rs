@@ -24,7 +24,7 @@ impl Place {
         }
     }
 
-    pub(super) fn document(name: &str, number: usize, line: usize) -> Self {
+    pub(crate) fn document(name: &str, number: usize, line: usize) -> Self {
         Self {
             document: Some((number, line)),
             ..Self::file(name)

@@ -56,6 +56,21 @@ pub enum SourceError {
 }
 
 impl Source {
+    /// The text of standard input or of one file, with the name that people call it by.
+    ///
+    /// # Errors
+    /// Name and problem.
+    pub fn text(&self) -> Result<(String, String), String> {
+        let (name, text) = match self {
+            Self::Stdin => ("standard input".to_owned(), text_of(Ok(io::stdin().lock()))),
+            Self::Path(path) => (path.display().to_string(), text_of(File::open(path))),
+        };
+        match text {
+            Ok(text) => Ok((name, text)),
+            Err(problem) => Err(format!("{name}: {problem}")),
+        }
+    }
+
     /// Reads everything.
     ///
     /// # Errors
@@ -65,14 +80,12 @@ impl Source {
         let mut manifests = Manifests::default();
         let what = match self {
             Self::Stdin => {
-                let mut text = Vec::new();
-                let read = io::stdin().lock().take(LONGEST + 1).read_to_end(&mut text);
                 let what = "standard input".to_owned();
                 let failed = |source| SourceError::Open {
                     path: "-".into(),
                     source,
                 };
-                read.map_err(failed)?;
+                let text = bounded(io::stdin().lock()).map_err(failed)?;
                 manifests.add(contents(&what, checked(text)));
                 what
             }
@@ -128,13 +141,19 @@ pub fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Reads one file; if that fails, the contents say so.
 pub fn read_file(path: &Path) -> FileContents {
-    let text = File::open(path).and_then(|file| {
-        let mut text = Vec::new();
-        file.take(LONGEST + 1).read_to_end(&mut text)?;
-        Ok(text)
-    });
+    contents(&path.display().to_string(), text_of(File::open(path)))
+}
+
+fn text_of(file: io::Result<impl Read>) -> Result<String, String> {
+    let text = file.and_then(bounded);
     let text = text.map_err(|error| format!("{error}; check that the file is there and readable"));
-    contents(&path.display().to_string(), text.and_then(checked))
+    text.and_then(checked)
+}
+
+fn bounded(input: impl Read) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    input.take(LONGEST + 1).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn checked(text: Vec<u8>) -> Result<String, String> {

@@ -3,7 +3,7 @@
 pub mod difference;
 pub mod explain;
 mod table;
-mod text;
+pub(crate) mod text;
 
 use clap::ValueEnum;
 use portolan_plan::{EntryHash, NodePlan, PlanDocument};

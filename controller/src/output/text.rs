@@ -28,7 +28,7 @@ impl Style {
     }
 }
 
-pub(super) fn line(text: &mut String, content: &str) {
+pub(crate) fn line(text: &mut String, content: &str) {
     text.push_str(content.trim_end());
     text.push('\n');
 }
@@ -39,7 +39,7 @@ pub(super) fn wrap(text: &mut String, paragraph: &str) {
 }
 
 /// A paragraph that begins after `start`; its other lines are indented by so many columns.
-pub(super) fn hang(text: &mut String, start: &str, indent: usize, paragraph: &str) {
+pub(crate) fn hang(text: &mut String, start: &str, indent: usize, paragraph: &str) {
     let mut current = start.to_owned();
     let mut is_empty = true;
     for word in paragraph.split_whitespace() {
@@ -57,7 +57,7 @@ pub(super) fn hang(text: &mut String, start: &str, indent: usize, paragraph: &st
     line(text, &current);
 }
 
-pub(super) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

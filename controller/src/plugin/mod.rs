@@ -4,6 +4,7 @@
 
 mod ask;
 mod cluster;
+mod convert;
 mod nodes;
 mod output;
 mod plans;
@@ -63,6 +64,15 @@ enum Command {
     ///
     /// Ends with 0 when all have it, 1 when the time is over, 2 when nobody can say.
     Wait(wait::WaitArguments),
+    /// Converts a configuration of kube-proxy into a ProxyConfig, and tells what became of each field.
+    ///
+    /// The ProxyConfig goes to standard output, what became of the fields to standard error. Flags of
+    /// kube-proxy's command line are no part of its configuration: `kube-proxy FLAGS --write-config-to FILE`
+    /// writes them down as one.
+    ///
+    /// Ends with 0 when nodes do what they did before, 1 when a field has no equal or changes its meaning, 2
+    /// when the configuration cannot be read.
+    ConvertConfig(convert::ConvertArguments),
     /// Prints what lets a shell complete these words: for example
     /// `source <(kubectl-proxyplan completion bash)`.
     Completion {
@@ -81,6 +91,7 @@ pub fn run() -> ExitCode {
             Command::Top(arguments) => with_runtime(nodes::top(arguments)),
             Command::Rollout(arguments) => with_runtime(rollout::run(arguments)),
             Command::Wait(arguments) => with_runtime(wait::run(arguments)),
+            Command::ConvertConfig(arguments) => code(convert::run(&arguments)),
             Command::Completion { shell } => {
                 // The file is called so, and kubectl finds it by that name.
                 let program = "kubectl-proxyplan";
@@ -102,10 +113,13 @@ fn with_runtime(command: impl Future<Output = anyhow::Result<u8>>) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let ended = match runtime {
+    code(match runtime {
         Ok(runtime) => runtime.block_on(command),
         Err(error) => Err(error.into()),
-    };
+    })
+}
+
+fn code(ended: anyhow::Result<u8>) -> u8 {
     ended.unwrap_or_else(|error| {
         drop(writeln!(io::stderr().lock(), "error: {error:#}"));
         UNUSABLE

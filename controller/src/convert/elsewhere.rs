@@ -1,0 +1,244 @@
+//! Fields that have no place in a ProxyConfig: of other modes and systems, of how kube-proxy itself runs, and
+//! those that nobody knows.
+
+use super::fields::Given;
+use super::finding::Outcome;
+use super::translation::Translation;
+use crate::from_kube::FieldError;
+
+/// The type of a field, with kube-proxy's default.
+#[derive(Clone, Copy)]
+enum Plain {
+    Text(&'static str),
+    Flag(bool),
+    Whole(i32),
+    Number(f64),
+    /// In milliseconds.
+    Time(u64),
+    Texts,
+}
+
+/// A field, its type and default, and what another value means.
+type Row = (&'static str, Plain, Outcome, &'static str);
+
+/// What kube-proxy reads and a ProxyConfig does not say.
+const ROWS: [Row; 18] = {
+    use Outcome::{NoEqual, NotNeeded};
+    use Plain::{Flag, Number, Text, Time, Whole};
+    const NO_API: &str = "nodes of Portolan read nothing from the API server";
+    const OLD: &str = "of kube-proxy's userspace mode, which is gone";
+    [
+        (
+            "bindAddressHardFail",
+            Flag(false),
+            NoEqual,
+            "an agent that cannot listen goes on and tries again: `portolan-agent doctor` and the metric \
+          portolan_closed_ports tell it",
+        ),
+        (
+            "enableProfiling",
+            Flag(false),
+            NoEqual,
+            "agents have no /debug/pprof: look at their metrics and logs",
+        ),
+        (
+            "showHiddenMetricsForVersion",
+            Text(""),
+            NoEqual,
+            "agents have those metrics of kube-proxy that README names",
+        ),
+        (
+            "hostnameOverride",
+            Text(""),
+            NoEqual,
+            "an agent is told the name of its node: by --node, or by the chart, which takes it from the pod",
+        ),
+        ("oomScoreAdj", Whole(-999), NoEqual, "agents set -999"),
+        ("configSyncPeriod", Time(900_000), NotNeeded, NO_API),
+        ("clientConnection.kubeconfig", Text(""), NotNeeded, NO_API),
+        (
+            "clientConnection.acceptContentTypes",
+            Text(""),
+            NotNeeded,
+            NO_API,
+        ),
+        (
+            "clientConnection.contentType",
+            Text("application/vnd.kubernetes.protobuf"),
+            NotNeeded,
+            NO_API,
+        ),
+        ("clientConnection.qps", Number(5.0), NotNeeded, NO_API),
+        ("clientConnection.burst", Whole(10), NotNeeded, NO_API),
+        (
+            "conntrack.udpTimeout",
+            Time(0),
+            NoEqual,
+            "agents leave it alone: write net.netfilter.nf_conntrack_udp_timeout into /etc/sysctl.d of nodes",
+        ),
+        (
+            "conntrack.udpStreamTimeout",
+            Time(0),
+            NoEqual,
+            "agents leave it alone: write net.netfilter.nf_conntrack_udp_timeout_stream into /etc/sysctl.d of nodes",
+        ),
+        (
+            "conntrack.max",
+            Whole(0),
+            NoEqual,
+            "only an old kube-proxy reads it: write spec.settings.conntrack.maxPerCore and min",
+        ),
+        (
+            "logging.verbosity",
+            Whole(0),
+            NoEqual,
+            "what agents log is agents.log of the chart, or PORTOLAN_LOG: debug",
+        ),
+        ("portRange", Text(""), NotNeeded, OLD),
+        ("udpIdleTimeout", Time(250), NotNeeded, OLD),
+        ("windowsRunAsService", Flag(false), NotNeeded, WINDOWS),
+    ]
+};
+
+/// Fields of sections that the other modes read.
+const OF_MODES: [(&str, Plain); 18] = {
+    use Plain::{Flag, Text, Texts, Time, Whole};
+    [
+        ("iptables.localhostNodePorts", Flag(true)),
+        ("iptables.masqueradeAll", Flag(false)),
+        ("iptables.masqueradeBit", Whole(14)),
+        ("iptables.minSyncPeriod", Time(1000)),
+        ("iptables.snatNodeInternalIP", Flag(false)),
+        ("iptables.syncPeriod", Time(30_000)),
+        ("ipvs.excludeCIDRs", Texts),
+        ("ipvs.minSyncPeriod", Time(0)),
+        ("ipvs.scheduler", Text("")),
+        ("ipvs.strictARP", Flag(false)),
+        ("ipvs.syncPeriod", Time(30_000)),
+        ("ipvs.tcpFinTimeout", Time(0)),
+        ("ipvs.tcpTimeout", Time(0)),
+        ("ipvs.udpTimeout", Time(0)),
+        ("nftables.masqueradeAll", Flag(false)),
+        ("nftables.masqueradeBit", Whole(14)),
+        ("nftables.minSyncPeriod", Time(1000)),
+        ("nftables.syncPeriod", Time(30_000)),
+    ]
+};
+
+const WINDOWS: &str = "about Windows, where Portolan does not run: kube-proxy stays there";
+
+/// Gates for what Portolan does without being asked.
+const ALWAYS_ON: [&str; 12] = [
+    "EndpointSliceProxying",
+    "EndpointSliceTerminatingCondition",
+    "IPv6DualStack",
+    "KubeProxyDrainingTerminatingNodes",
+    "LoadBalancerIPMode",
+    "PreferSameTrafficDistribution",
+    "ProxyTerminatingEndpoints",
+    "SCTPSupport",
+    "ServiceInternalTrafficPolicy",
+    "ServiceTrafficDistribution",
+    "SupportIPVSProxyMode",
+    "TopologyAwareHints",
+];
+
+impl Translation {
+    /// Everything that is left.
+    pub(super) fn elsewhere(&mut self) -> Result<(), FieldError> {
+        for (field, plain, outcome, note) in ROWS {
+            let (given, is_default) = self.plain(field, plain)?;
+            match outcome {
+                Outcome::NoEqual if is_default => self.note(Outcome::Same, &given, ""),
+                outcome => self.note_set(outcome, &given, note),
+            }
+        }
+        let unread = format!("kube-proxy does not read it in mode {}", self.mode.name());
+        for (field, plain) in OF_MODES {
+            let (given, _) = self.plain(field, plain)?;
+            self.note_set(Outcome::NotNeeded, &given, &unread);
+        }
+        for (prefix, note) in [
+            (
+                "logging.",
+                "about kube-proxy's own log; agents write text to standard error",
+            ),
+            ("winkernel.", WINDOWS),
+        ] {
+            for field in self.fields.left(prefix) {
+                let given = self.fields.any(&field);
+                self.note_set(Outcome::NotNeeded, &given, note);
+            }
+        }
+        self.gates()?;
+        self.unknown();
+        Ok(())
+    }
+
+    /// Notes a field that is there.
+    fn note_set<T>(&mut self, outcome: Outcome, given: &Given<T>, note: &str) {
+        if given.shown.is_some() {
+            self.note(outcome, given, note);
+        }
+    }
+
+    /// A field of this type, and whether kube-proxy does what it does by default.
+    fn plain(&mut self, field: &str, plain: Plain) -> Result<(Given<()>, bool), FieldError> {
+        fn compared<T: PartialEq>(given: Given<T>, default: &T) -> (Given<()>, bool) {
+            let is_default = given.value.as_ref().is_none_or(|value| value == default);
+            let (field, shown) = (given.field, given.shown);
+            let value = given.value.map(drop);
+            (
+                Given {
+                    field,
+                    shown,
+                    value,
+                },
+                is_default,
+            )
+        }
+        let fields = &mut self.fields;
+        Ok(match plain {
+            Plain::Text(default) => compared(fields.text(field)?, &default.to_owned()),
+            Plain::Flag(default) => compared(fields.flag(field)?, &default),
+            Plain::Whole(default) => compared(fields.integer(field)?, &default),
+            Plain::Number(default) => compared(fields.number(field)?, &default),
+            Plain::Time(default) => compared(fields.time(field)?, &(default * 1_000_000)),
+            Plain::Texts => compared(fields.texts(field)?, &Vec::new()),
+        })
+    }
+
+    fn gates(&mut self) -> Result<(), FieldError> {
+        for field in self.fields.left("featureGates.") {
+            let given = self.fields.flag(&field)?;
+            let name = field.strip_prefix("featureGates.").unwrap_or_default();
+            let on = given.value == Some(true);
+            if on && ALWAYS_ON.contains(&name) {
+                self.note(
+                    Outcome::Same,
+                    &given,
+                    "Portolan does that without being asked",
+                );
+            } else {
+                self.note(
+                    Outcome::NoEqual,
+                    &given,
+                    "Portolan has no gates: look up what this one changes in kube-proxy; if that is how Services are \
+                     served, e2e/semantics.yaml says what Portolan does",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&mut self) {
+        for field in self.fields.left("") {
+            let given = self.fields.any(&field);
+            self.note(
+                Outcome::Unknown,
+                &given,
+                "misspelt, or of another version of kube-proxy: one that does not know it either only warns in its log",
+            );
+        }
+    }
+}

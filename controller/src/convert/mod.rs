@@ -1,0 +1,111 @@
+//! A configuration of kube-proxy becomes a ProxyConfig, with what became of each field. Pure: text in,
+//! values out.
+//!
+//! Where the input says nothing, kube-proxy's own default holds. It is written out where Portolan's is another
+//! one, so that nodes do what they did before. The facts about kube-proxy are those of its types, defaults and
+//! checks in Kubernetes 1.36 and 1.37 (`pkg/proxy/apis/config`).
+
+mod connections;
+mod document;
+mod duration;
+mod elsewhere;
+mod fields;
+mod finding;
+mod network;
+mod node_ports;
+mod report;
+mod translation;
+
+pub use finding::{Finding, Outcome};
+
+use portolan_crds::{ProxyConfig, ProxyConfigSpec};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::from_kube::{self, FieldError};
+use fields::Fields;
+use translation::Translation;
+
+/// A configuration that cannot be converted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{place}: {problem}")]
+pub struct ConvertError {
+    /// File, document, object and key.
+    pub place: String,
+    /// The field, what is wrong with it, and what to check next.
+    pub problem: String,
+}
+
+/// A configuration that was converted.
+#[derive(Debug, Clone)]
+pub struct Conversion {
+    /// Where it was: file, document, object and key.
+    pub place: String,
+    /// The way kube-proxy programs nodes: `iptables`, `ipvs` or `nftables`.
+    pub mode: &'static str,
+    /// What nodes get from now on. The controller accepts it.
+    pub config: ProxyConfig,
+    /// What became of each field that is set, and of each that is not set and matters, the same kinds together.
+    pub findings: Vec<Finding>,
+}
+
+impl Conversion {
+    /// Whether nodes do what they did before.
+    pub fn is_exact(&self) -> bool {
+        self.findings
+            .iter()
+            .all(|finding| finding.outcome.is_exact())
+    }
+}
+
+/// Converts the one configuration in the text of a file; `name` is how people call the file.
+///
+/// # Errors
+/// [`ConvertError`] when there is no configuration, or more than one, or one that kube-proxy or Portolan would
+/// refuse.
+pub fn convert(name: &str, text: &str) -> Result<Conversion, ConvertError> {
+    let document::Located { place, fields } = document::locate(name, text)?;
+    translate(place.clone(), fields).map_err(|error| ConvertError {
+        place,
+        problem: error.to_string(),
+    })
+}
+
+fn translate(place: String, document: Map<String, Value>) -> Result<Conversion, FieldError> {
+    let mut translation = Translation::new(Fields::new(document)?)?;
+    translation.addresses()?;
+    translation.traffic()?;
+    translation.local_detection()?;
+    translation.node_ports()?;
+    translation.connections()?;
+    translation.elsewhere()?;
+    let (mode, settings, mut findings) = translation.into_parts();
+    findings.sort_by_key(|finding| finding.outcome);
+    let spec = ProxyConfigSpec {
+        settings: Some(settings),
+        ..ProxyConfigSpec::default()
+    };
+    let config = ProxyConfig::new("default", spec);
+    // Whatever the controller would refuse is refused here, and the field named that it came from.
+    from_kube::proxy_config(&config).map_err(|error| origin(error, &findings))?;
+    Ok(Conversion {
+        place,
+        mode,
+        config,
+        findings,
+    })
+}
+
+/// The same error about the field of the input.
+fn origin(error: FieldError, findings: &[Finding]) -> FieldError {
+    let from = findings.iter().find_map(|finding| {
+        let (target, _) = finding.becomes.as_ref()?.split_once(": ")?;
+        let rest = error.field.strip_prefix(target)?;
+        (rest.is_empty() || rest.starts_with(['.', '[']))
+            .then(|| format!("{}{rest}", finding.field))
+    });
+    match from {
+        Some(field) => FieldError { field, ..error },
+        None => error,
+    }
+}

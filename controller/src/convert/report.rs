@@ -1,0 +1,124 @@
+//! What became of each field, for people and for tools.
+
+use serde::Serialize;
+
+use super::{Conversion, Finding, Outcome};
+use crate::output::text::{counted, hang, line};
+
+/// The column where it is said what became of a field.
+const INDENT: usize = 48;
+
+/// A conversion as tools read it.
+#[derive(Serialize)]
+struct Document<'a> {
+    /// Where the configuration was.
+    place: &'a str,
+    /// kube-proxy's mode.
+    mode: &'a str,
+    /// Whether nodes do what they did before.
+    exact: bool,
+    findings: &'a [Finding],
+}
+
+impl Conversion {
+    /// What became of each field, as JSON.
+    ///
+    /// # Errors
+    /// None that is known: it holds nothing that JSON could not.
+    pub fn report_json(&self) -> serde_json::Result<String> {
+        let document = Document {
+            place: &self.place,
+            mode: self.mode,
+            exact: self.is_exact(),
+            findings: &self.findings,
+        };
+        serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    }
+
+    /// The same for people.
+    pub fn report(&self) -> String {
+        let mut text = String::new();
+        line(
+            &mut text,
+            &format!("{}: kube-proxy in mode {}", self.place, self.mode),
+        );
+        for outcome in Outcome::ALL {
+            let of_it = self
+                .findings
+                .iter()
+                .filter(|finding| finding.outcome == outcome);
+            let of_it: Vec<_> = of_it.collect();
+            if of_it.is_empty() {
+                continue;
+            }
+            line(&mut text, "");
+            line(
+                &mut text,
+                &format!("{} ({})", heading(outcome), of_it.len()),
+            );
+            rows(&mut text, &of_it);
+        }
+        line(&mut text, "");
+        let open = self
+            .findings
+            .iter()
+            .filter(|finding| !finding.outcome.is_exact());
+        let end = match open.count() {
+            0 => "Nodes do what they did before.".to_owned(),
+            open => format!(
+                "{} to look at; the others are as before.",
+                counted(open, "field")
+            ),
+        };
+        line(&mut text, &end);
+        text
+    }
+}
+
+fn heading(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::ChangesMeaning => "Changes its meaning",
+        Outcome::NoEqual => "Has no equal",
+        Outcome::Unknown => "Not a known field",
+        Outcome::CarriedOver => "Carried over",
+        Outcome::FilledIn => "Not set, and kube-proxy's default is not Portolan's",
+        Outcome::Same => "The same by default, so not written",
+        Outcome::NotNeeded => "Not needed",
+    }
+}
+
+/// Fields of the same kind; those about which the same is said come together.
+fn rows(text: &mut String, findings: &[&Finding]) {
+    let mut rows: Vec<(Vec<String>, String)> = Vec::new();
+    for finding in findings {
+        let name = match &finding.value {
+            Some(value) => format!("{}={value}", finding.field),
+            None => finding.field.clone(),
+        };
+        let parts = [
+            finding.becomes.as_deref().unwrap_or_default(),
+            &finding.note,
+        ];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        let said = parts.collect::<Vec<_>>().join("; ");
+        match rows.iter_mut().find(|(_, other)| *other == said) {
+            Some((names, _)) => names.push(name),
+            None => rows.push((vec![name], said)),
+        }
+    }
+    // What needs no words stands last.
+    rows.sort_by_key(|(_, said)| said.is_empty());
+    for (names, said) in rows {
+        match names.as_slice() {
+            names if said.is_empty() => hang(text, "  ", 2, &names.join(", ")),
+            [name] if name.chars().count() + 4 <= INDENT => {
+                let width = INDENT - 4;
+                hang(text, &format!("  {name:<width$}  "), INDENT, &said);
+            }
+            names => {
+                hang(text, "  ", 2, &names.join(", "));
+                hang(text, &" ".repeat(INDENT), INDENT, &said);
+            }
+        }
+    }
+}

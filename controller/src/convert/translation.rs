@@ -1,0 +1,337 @@
+//! Fields that mean the same in both, and how what became of a field is noted.
+
+use std::fmt::{self, Display};
+
+use portolan_crds::{SettingsSpec, TimeoutsSpec};
+use portolan_plan::Period;
+
+use super::fields::{Fields, Given, wrong};
+use super::finding::{Finding, Outcome};
+use crate::from_kube::FieldError;
+
+/// How kube-proxy programs nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Iptables,
+    Ipvs,
+    Nftables,
+}
+
+impl Mode {
+    /// Its word, which is also the name of its section.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Ipvs => "ipvs",
+            Self::Nftables => "nftables",
+        }
+    }
+
+    /// The section that says how packets are marked; ipvs has none of its own.
+    fn marks(self) -> &'static str {
+        match self {
+            Self::Iptables | Self::Ipvs => "iptables",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+/// A list as YAML has it in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct List(pub(super) Vec<String>);
+
+impl Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}]", self.0.join(", "))
+    }
+}
+
+/// A configuration on its way.
+pub(super) struct Translation {
+    pub(super) fields: Fields,
+    pub(super) mode: Mode,
+    settings: SettingsSpec,
+    findings: Vec<Finding>,
+}
+
+impl Translation {
+    pub(super) fn new(mut fields: Fields) -> Result<Self, FieldError> {
+        let given = fields.text("mode")?;
+        let mode = match given.value.as_deref() {
+            None | Some("iptables") => Mode::Iptables,
+            Some("ipvs") => Mode::Ipvs,
+            Some("nftables") => Mode::Nftables,
+            Some(_) => {
+                let shown = given.shown.as_deref().unwrap_or_default();
+                let problem = format!(
+                    "{shown} is no mode of kube-proxy on Linux; write ipvs, iptables or nftables"
+                );
+                return Err(wrong("mode", problem));
+            }
+        };
+        let mut translation = Self {
+            fields,
+            mode,
+            settings: SettingsSpec::default(),
+            findings: Vec::new(),
+        };
+        translation.mode(&given);
+        Ok(translation)
+    }
+
+    fn mode(&mut self, given: &Given<String>) {
+        match self.mode {
+            // The one mode that does not drop them (S-173).
+            Mode::Ipvs => self.put(
+                Outcome::CarriedOver,
+                given,
+                "dropInvalid: false",
+                |settings| settings.drop_invalid = Some(false),
+                "Portolan programs IPVS too. In this mode kube-proxy lets packets pass that connection tracking \
+                 calls invalid; true, Portolan's default, keeps them from resetting good connections",
+            ),
+            Mode::Iptables | Mode::Nftables => self.note(
+                Outcome::ChangesMeaning,
+                given,
+                "Portolan programs IPVS: until now rules chose an endpoint for each connection at random, from now \
+                 on spec.settings.scheduler does (rr: one after the other). Kernels need IPVS: `portolan-agent \
+                 doctor` looks on a node",
+            ),
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (&'static str, SettingsSpec, Vec<Finding>) {
+        (self.mode.name(), self.settings, self.findings)
+    }
+
+    /// Notes what became of a field. One that is not there is noted only if that matters.
+    pub(super) fn note<T>(&mut self, outcome: Outcome, given: &Given<T>, note: &str) {
+        if given.shown.is_none() && matches!(outcome, Outcome::Same | Outcome::NotNeeded) {
+            return;
+        }
+        self.findings.push(Finding {
+            field: given.field.clone(),
+            value: given.shown.clone(),
+            outcome,
+            becomes: None,
+            note: note.into(),
+        });
+    }
+
+    /// A field that means the same in both: `set` writes it to `target`, and `default` is kube-proxy's.
+    pub(super) fn carry<T: Clone + Display>(
+        &mut self,
+        given: &Given<T>,
+        default: T,
+        target: &str,
+        set: impl Fn(&mut SettingsSpec, T),
+        note: &str,
+    ) {
+        let value = given.value.clone().unwrap_or(default);
+        let becomes = format!("spec.settings.{target}: {value}");
+        let ours = SettingsSpec::written_out();
+        let mut with = ours.clone();
+        set(&mut with, value.clone());
+        if with == ours {
+            return self.note(Outcome::Same, given, "");
+        }
+        set(&mut self.settings, value);
+        let outcome = match given.value {
+            Some(_) => Outcome::CarriedOver,
+            None => Outcome::FilledIn,
+        };
+        self.write(outcome, given, becomes, note);
+    }
+
+    /// Writes something that is not the default into the settings.
+    pub(super) fn put<T>(
+        &mut self,
+        outcome: Outcome,
+        given: &Given<T>,
+        becomes: &str,
+        set: impl FnOnce(&mut SettingsSpec),
+        note: &str,
+    ) {
+        set(&mut self.settings);
+        self.write(outcome, given, format!("spec.settings.{becomes}"), note);
+    }
+
+    fn write<T>(&mut self, outcome: Outcome, given: &Given<T>, becomes: String, note: &str) {
+        self.findings.push(Finding {
+            field: given.field.clone(),
+            value: given.shown.clone(),
+            outcome,
+            becomes: Some(becomes),
+            note: note.into(),
+        });
+    }
+
+    /// How packets are marked and masqueraded, how often all is compared, and what only mode ipvs has.
+    pub(super) fn traffic(&mut self) -> Result<(), FieldError> {
+        let marks = self.mode.marks();
+        let bit = self.fields.integer(&format!("{marks}.masqueradeBit"))?;
+        let bit = bit.and_then(|bit| {
+            let bounded = u8::try_from(bit).ok().filter(|bit| *bit <= 31);
+            let problem =
+                || format!("{bit} is not between 0 and 31, and kube-proxy refuses it too");
+            bounded.map(Some).ok_or_else(problem)
+        })?;
+        self.carry(
+            &bit,
+            14,
+            "masquerade.bit",
+            |settings, bit| settings.masquerade.get_or_insert_default().bit = Some(bit),
+            "",
+        );
+        let all = self.fields.flag(&format!("{marks}.masqueradeAll"))?;
+        self.carry(
+            &all,
+            false,
+            "masquerade.all",
+            |settings, all| settings.masquerade.get_or_insert_default().all = Some(all),
+            "",
+        );
+        self.sync()?;
+        match self.mode {
+            Mode::Ipvs => self.ipvs(),
+            Mode::Iptables => self.local_host(),
+            Mode::Nftables => Ok(()),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), FieldError> {
+        let section = self.mode.name();
+        // 0 is what is not set for kube-proxy (S-184).
+        let set = |time| Ok(Some(milliseconds(time)).filter(|period| *period > Period::default()));
+        let period = self.fields.time(&format!("{section}.syncPeriod"))?;
+        let period = period.and_then(set)?;
+        let min = self.fields.time(&format!("{section}.minSyncPeriod"))?;
+        let min = min.and_then(set)?;
+        let least = match self.mode {
+            Mode::Ipvs => Period::default(),
+            Mode::Iptables | Mode::Nftables => Period::seconds(1),
+        };
+        let longest = period.value.unwrap_or(Period::seconds(30));
+        let shortest = min.value.unwrap_or(least);
+        if shortest > longest {
+            let problem = format!(
+                "{shortest} is longer than {section}.syncPeriod, {longest}, and kube-proxy refuses that too; \
+                 write at most that"
+            );
+            return Err(wrong(&min.field, problem));
+        }
+        self.period(&period);
+        self.carry(
+            &min,
+            least,
+            "sync.minPeriod",
+            |settings, period| {
+                settings.sync.get_or_insert_default().min_period = Some(period.to_string());
+            },
+            "a pass of Portolan costs what changed: with 0s, its default, changes reach nodes sooner",
+        );
+        Ok(())
+    }
+
+    fn period(&mut self, given: &Given<Period>) {
+        let set = |settings: &mut SettingsSpec, period: Period| {
+            settings.sync.get_or_insert_default().period = Some(period.to_string());
+        };
+        let least = Period::seconds(1);
+        if given.value.is_some_and(|period| period < least) {
+            self.put(
+                Outcome::ChangesMeaning,
+                given,
+                "sync.period: 1s",
+                |settings| set(settings, least),
+                "Portolan compares all at most once a second; changes do not wait for that",
+            );
+        } else {
+            self.carry(given, Period::seconds(30), "sync.period", set, "");
+        }
+    }
+
+    fn ipvs(&mut self) -> Result<(), FieldError> {
+        let scheduler = self.fields.text("ipvs.scheduler")?;
+        self.carry(
+            &scheduler,
+            "rr".into(),
+            "scheduler",
+            |settings, name| settings.scheduler = Some(name),
+            "",
+        );
+        let strict = self.fields.flag("ipvs.strictARP")?;
+        self.carry(
+            &strict,
+            false,
+            "strictARP",
+            |settings, strict| settings.strict_arp = Some(strict),
+            "with true, Portolan's default, a node does not answer ARP for addresses of balancers",
+        );
+        self.excluded()?;
+        let timeouts: [(&str, &str, Timeout); 3] = [
+            ("ipvs.tcpTimeout", "timeouts.tcp", |spec| &mut spec.tcp),
+            ("ipvs.tcpFinTimeout", "timeouts.tcpFin", |spec| {
+                &mut spec.tcp_fin
+            }),
+            ("ipvs.udpTimeout", "timeouts.udp", |spec| &mut spec.udp),
+        ];
+        for (field, target, place) in timeouts {
+            let given = self.seconds(field)?;
+            let set = |settings: &mut SettingsSpec, period: Period| {
+                *place(settings.timeouts.get_or_insert_default()) = Some(period.to_string());
+            };
+            self.carry(&given, Period::default(), target, set, "");
+        }
+        Ok(())
+    }
+
+    fn excluded(&mut self) -> Result<(), FieldError> {
+        let ranges = self.fields.texts("ipvs.excludeCIDRs")?;
+        match ranges.value.clone() {
+            None => self.note(Outcome::Same, &ranges, ""),
+            Some(texts) => self.put(
+                Outcome::ChangesMeaning,
+                &ranges,
+                &format!("excludeCIDRs: {}", List(texts.clone())),
+                |settings| settings.exclude_cidrs = Some(texts),
+                "virtual servers of others in these ranges are left alone as before, and with Portolan they are in \
+                 any range; but addresses of Services in these ranges are not served: take the ranges out if \
+                 there are some",
+            ),
+        }
+        Ok(())
+    }
+
+    fn local_host(&mut self) -> Result<(), FieldError> {
+        let given = self.fields.flag("iptables.localhostNodePorts")?;
+        match given.value {
+            Some(false) => self.note(Outcome::Same, &given, "node ports do not answer on loopback addresses"),
+            None | Some(true) => self.note(
+                Outcome::NoEqual,
+                &given,
+                "node ports answered on 127.0.0.1 too (kube-proxy's default); with Portolan they do not: use an \
+                 address of the node, or the Service's own",
+            ),
+        }
+        let given = self.fields.flag("iptables.snatNodeInternalIP")?;
+        match given.value {
+            None | Some(false) => self.note(Outcome::Same, &given, ""),
+            Some(true) => self.note(
+                Outcome::NoEqual,
+                &given,
+                "what is masqueraded gets the address of the interface that it leaves by: let rules of networks \
+                 name those addresses too",
+            ),
+        }
+        Ok(())
+    }
+}
+
+/// Where a timeout of IPVS stands.
+type Timeout = fn(&mut TimeoutsSpec) -> &mut Option<String>;
+
+/// A time as settings have it, rounded up.
+fn milliseconds(nanoseconds: u64) -> Period {
+    Period::milliseconds(nanoseconds.div_ceil(1_000_000))
+}

@@ -1,0 +1,52 @@
+//! `kubectl proxyplan convert-config`: from a configuration of kube-proxy to a ProxyConfig.
+
+use std::io::{self, Write as _};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+
+use super::output::Output;
+use super::{NOT_YET, OK};
+use crate::convert::convert;
+use crate::manifests::Source;
+
+#[derive(Debug, Args)]
+pub(super) struct ConvertArguments {
+    /// The file of kube-proxy's --config, or its ConfigMap as kubectl prints it; - is standard input.
+    #[arg(value_name = "FILE|-")]
+    file: String,
+    /// How the ProxyConfig is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+    /// How it is told on standard error what became of the fields.
+    #[arg(long, value_enum, default_value_t)]
+    report: Output,
+}
+
+/// What kubectl reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Form {
+    #[default]
+    Yaml,
+    Json,
+}
+
+pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<u8> {
+    let source = Source::from(arguments.file.as_str());
+    let (name, text) = match source.text() {
+        Ok(read) => read,
+        Err(problem) => bail!(problem),
+    };
+    let conversion = convert(&name, &text)?;
+    let config = match arguments.output {
+        Form::Yaml => serde_saphyr::to_string(&conversion.config).context("write it as YAML")?,
+        Form::Json => serde_json::to_string_pretty(&conversion.config)? + "\n",
+    };
+    let report = match arguments.report {
+        Output::Table => conversion.report(),
+        Output::Json => conversion.report_json()?,
+    };
+    io::stdout().lock().write_all(config.as_bytes())?;
+    io::stderr().lock().write_all(report.as_bytes())?;
+    Ok(if conversion.is_exact() { OK } else { NOT_YET })
+}

@@ -1,0 +1,115 @@
+//! Configurations of kube-proxy as they are found in clusters, and any others: each becomes a ProxyConfig that
+//! the controller accepts, or an error.
+// Panics are a fine way for a test to fail, in its own functions too.
+#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
+
+mod laws;
+mod program;
+mod refused;
+
+use std::path::{Path, PathBuf};
+
+use portolan_controller::convert::{Conversion, convert};
+use portolan_controller::manifests::{FileContents, Found};
+use portolan_plan::Settings;
+
+/// A file beside this one.
+fn file(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/convert");
+    folder.join(name)
+}
+
+fn converted(name: &str) -> Conversion {
+    let text = std::fs::read_to_string(file(name)).unwrap();
+    convert(name, &text).unwrap()
+}
+
+/// What the controller makes of the ProxyConfig as it is printed.
+fn settings(conversion: &Conversion) -> Settings {
+    let text = serde_saphyr::to_string(&conversion.config).unwrap();
+    let contents = FileContents::read("output", &text);
+    assert_eq!(contents.problems, [], "{text}");
+    match contents.objects.as_slice() {
+        [(_, found)] => match &**found {
+            Found::ProxyConfig(config) => config.current.settings.clone(),
+            other => panic!("{other:?}"),
+        },
+        others => panic!("{others:?}"),
+    }
+}
+
+/// The ProxyConfig and the report.
+fn shown(name: &str) -> String {
+    let conversion = converted(name);
+    settings(&conversion);
+    let config = serde_saphyr::to_string(&conversion.config).unwrap();
+    format!("{config}\n{}", conversion.report())
+}
+
+macro_rules! conversions {
+    ($($name:ident: $file:literal)*) => {
+        $(#[test]
+        fn $name() {
+            insta::assert_snapshot!(shown($file));
+        })*
+    };
+}
+
+conversions! {
+    kubeadm_in_mode_ipvs: "kubeadm-ipvs.yaml"
+    kubeadm_in_mode_iptables: "kubeadm-iptables.yaml"
+    kops: "kops.yaml"
+    kubespray: "kubespray.yaml"
+    k3s: "k3s.yaml"
+    eks_with_least_connections: "eks.yaml"
+    dual_stack_with_nftables: "dual-stack.yaml"
+    pods_by_the_range_of_the_cluster: "cluster-cidr.json"
+    pods_by_a_bridge: "bridge.yaml"
+    unknown_and_removed_fields: "unknown.yaml"
+}
+
+#[test]
+fn the_controller_reads_the_values_of_the_input() {
+    let read = |name| settings(&converted(name));
+    let kubespray = read("kubespray.yaml");
+    assert_eq!(&*kubespray.scheduler, "wlc");
+    assert!(kubespray.strict_arp);
+    assert_eq!(
+        kubespray.node_port_addresses,
+        ["192.168.50.0/24", "::/0"],
+        "S-33"
+    );
+    assert_eq!(kubespray.exclude_cidrs.len(), 2);
+    assert_eq!(kubespray.timeouts.tcp_fin.to_string(), "2m30s");
+    let kubeadm = read("kubeadm-ipvs.yaml");
+    assert!(!kubeadm.strict_arp, "kube-proxy's default");
+    assert!(
+        kubeadm.node_port_addresses.is_empty(),
+        "all, kube-proxy's default"
+    );
+    let k3s = read("k3s.yaml");
+    assert_eq!(
+        (k3s.conntrack.max_per_core, k3s.sync.min_period.to_string()),
+        (0, "1s".into())
+    );
+    assert!(k3s.strict_arp, "rules of iptables never answered ARP");
+    let dual = read("dual-stack.yaml");
+    assert_eq!((dual.masquerade.bit, dual.masquerade.all), (15, true));
+    assert_eq!(dual.metrics.bind_address.to_string(), "::1");
+    assert_eq!(dual.conntrack.tcp_close_wait.to_string(), "1m30s");
+}
+
+#[test]
+fn only_what_has_an_equal_is_exact() {
+    assert!(converted("kubeadm-ipvs.yaml").is_exact());
+    assert!(converted("cluster-cidr.json").is_exact());
+    for name in [
+        "eks.yaml",
+        "kops.yaml",
+        "kubespray.yaml",
+        "bridge.yaml",
+        "unknown.yaml",
+    ] {
+        assert!(!converted(name).is_exact(), "{name}");
+    }
+}

@@ -1,0 +1,158 @@
+//! What cannot be converted: the message names the file, the field, and what to check next.
+
+use portolan_controller::convert::convert;
+
+/// A configuration with these fields.
+fn with(fields: &str) -> String {
+    format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{fields}\n"
+    )
+}
+
+/// Fields, and how the message about them goes on after the place.
+const REFUSED: [(&str, &str); 26] = [
+    (
+        "mode: userspace",
+        "mode: userspace is no mode of kube-proxy on Linux; write ipvs,",
+    ),
+    (
+        "mode: {ipvs: true}",
+        "mode: has fields of its own; write a text",
+    ),
+    ("ipvs: 5", "ipvs: 5 is a number; write its fields below it"),
+    (
+        "ipvs: {syncPeriod: 30}",
+        "ipvs.syncPeriod: 30 is a number; write a length of time like 30s",
+    ),
+    (
+        "ipvs: {syncPeriod: soon}",
+        "ipvs.syncPeriod: soon is a text; write a length of time like 30s",
+    ),
+    (
+        "ipvs: {tcpTimeout: -1s}\nmode: ipvs",
+        "ipvs.tcpTimeout: shorter than nothing, which kube-proxy refuses too",
+    ),
+    (
+        "ipvs: {tcpTimeout: 10ms}\nmode: ipvs",
+        "ipvs.tcpTimeout: shorter than a second; write whole seconds",
+    ),
+    (
+        "ipvs: {udpTimeout: 1000h}\nmode: ipvs",
+        "ipvs.udpTimeout: 1000h is longer than IPVS counts, 2147483s",
+    ),
+    (
+        "ipvs: {scheduler: fair}\nmode: ipvs",
+        "ipvs.scheduler: no kernel has a scheduler \"fair\"; known are rr",
+    ),
+    (
+        "ipvs: {excludeCIDRs: [10.0.0.1]}\nmode: ipvs",
+        "ipvs.excludeCIDRs[0]: \"10.0.0.1\" is no address range",
+    ),
+    (
+        "ipvs: {excludeCIDRs: [7]}\nmode: ipvs",
+        "ipvs.excludeCIDRs[0]: 7 is a number; write a text",
+    ),
+    (
+        "ipvs: {minSyncPeriod: 31s}\nmode: ipvs",
+        "ipvs.minSyncPeriod: 31s is longer than ipvs.syncPeriod, 30s",
+    ),
+    (
+        "ipvs: {strictARP: maybe}",
+        "ipvs.strictARP: maybe is a text; write true or false",
+    ),
+    (
+        "iptables: {masqueradeBit: 32}",
+        "iptables.masqueradeBit: 32 is not between 0 and 31",
+    ),
+    (
+        "iptables: {masqueradeBit: 4294967310}",
+        "iptables.masqueradeBit: 4294967310 is a number; write a whole number",
+    ),
+    ("conntrack: {min: -1}", "conntrack.min: -1 is below 0"),
+    (
+        "conntrack: {tcpEstablishedTimeout: 9000000h}",
+        "conntrack.tcpEstablishedTimeout: ",
+    ),
+    (
+        "clusterCIDR: 10.0.0.0/8,11.0.0.0/8",
+        "clusterCIDR: more than one range of a family",
+    ),
+    (
+        "clusterCIDR: pods",
+        "clusterCIDR[0]: \"pods\" is no address range",
+    ),
+    (
+        "detectLocalMode: Magic",
+        "detectLocalMode: Magic is no way to tell pods; write ClusterCIDR,",
+    ),
+    (
+        "detectLocalMode: BridgeInterface",
+        "detectLocal.bridgeInterface: missing, and detectLocalMode BridgeInterface",
+    ),
+    (
+        "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: much-too-long-a-name}",
+        "detectLocal.interfaceNamePrefix: \"much-too-long-a-name\" is not 1 to 15",
+    ),
+    (
+        "nodePortAddresses: [10.0.0.0/99]",
+        "nodePortAddresses[0]: \"10.0.0.0/99\" is no address range",
+    ),
+    (
+        "healthzBindAddress: ':10256'",
+        "healthzBindAddress: \":10256\" is no address with a port",
+    ),
+    (
+        "featureGates: {A: 1}",
+        "featureGates.A: 1 is a number; write true or false",
+    ),
+    (
+        "oomScoreAdj: low",
+        "oomScoreAdj: low is a text; write a whole number",
+    ),
+];
+
+#[test]
+fn values_that_make_no_sense_are_refused_by_field() {
+    for (fields, expected) in REFUSED {
+        let error = convert("proxy.yaml", &with(fields)).unwrap_err();
+        assert_eq!(error.place, "proxy.yaml: document 1 (line 1)");
+        assert!(error.problem.starts_with(expected), "{fields}: {error}");
+    }
+}
+
+#[test]
+fn what_is_no_configuration_says_what_it_is() {
+    let two = format!("{0}---\n{0}", with("mode: ipvs"));
+    let old = with("").replace("kubeproxy.config.k8s.io", "componentconfig");
+    let broken = "kind: ConfigMap\nmetadata: {name: p}\ndata:\n  c: |\n    kind: KubeProxyConfiguration\n    mode: [\n";
+    for (text, expected) in [
+        (
+            "",
+            "proxy.yaml: no KubeProxyConfiguration in it, but nothing; give what `kubectl",
+        ),
+        (
+            "7",
+            "proxy.yaml: no KubeProxyConfiguration in it, but a value that is no object; give",
+        ),
+        (
+            "kind: Service\nmetadata: {name: cart, namespace: shop}",
+            "proxy.yaml: no KubeProxyConfiguration in it, but Service shop/cart; give",
+        ),
+        ("a: [", "proxy.yaml: document 1 (line 1): line "),
+        (
+            &two,
+            "proxy.yaml: 2 configurations in it (proxy.yaml: document 1 (line 1); proxy.yaml: document 2 (line 5))",
+        ),
+        (
+            &old,
+            "proxy.yaml: document 1 (line 1): apiVersion: \"componentconfig/v1alpha1\" is not kubeproxy",
+        ),
+        (
+            broken,
+            "proxy.yaml: document 1 (line 1): ConfigMap p, c: line ",
+        ),
+    ] {
+        let error = convert("proxy.yaml", text).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
