@@ -147,8 +147,11 @@ impl Board {
         self.update(node, |delivery| {
             if let Some((at, acked)) = &mut delivery.acked {
                 let received = acked.received;
+                // It is about the same batch, which is as old as it is.
+                let later = now.duration_since(*at).unwrap_or_default();
                 *at = now;
                 *acked = Arc::new(Acked {
+                    lag: acked.lag + later,
                     applied: Some(received),
                     failures: Vec::new(),
                     failed_operations: 0,

@@ -95,6 +95,7 @@ impl State {
 
     pub(crate) fn settle(&mut self, number: u64, reason: String) {
         self.current = number;
+        self.came_into_force(number);
         self.stage = Stage::Complete;
         self.reason = reason;
         self.forget();

@@ -38,7 +38,9 @@ impl State {
         let mut progress = progress.clone();
         if policy.paused {
             // Whoever resumes has looked.
-            progress.halted = false;
+            if std::mem::take(&mut progress.halted) {
+                state.reason = String::new();
+            }
             state.stage = Stage::Rolling(progress);
             return state;
         }
@@ -52,6 +54,7 @@ impl State {
                 state.reason = format!("default-{}, {}: {reason}", progress.target, progress.wave);
                 progress.waiting = String::new();
                 if policy.on_failure == OnFailure::Rollback {
+                    state.came_into_force(state.current);
                     state.stage = Stage::RolledBack {
                         revision: progress.target,
                         again: false,

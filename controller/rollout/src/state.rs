@@ -25,7 +25,8 @@ pub struct Revision {
 /// How far settings are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// What was asked for so far, the oldest first; the one in force and the one on its way are in it.
+    /// What was asked for so far; the one in force and the one on its way are in it. In the order in which
+    /// they came into force: before the current one is the one that was in force before it.
     pub history: Vec<Revision>,
     /// What nodes have that no change has reached.
     pub current: u64,
@@ -174,6 +175,15 @@ impl State {
             since: now,
         });
         number
+    }
+
+    /// A revision is in force, again perhaps: what did not pass comes before it.
+    pub(crate) fn came_into_force(&mut self, number: u64) {
+        let place = self.history.iter().position(|held| held.number == number);
+        if let Some(place) = place {
+            let revision = self.history.remove(place);
+            self.history.push(revision);
+        }
     }
 
     /// Forgets the oldest revisions that nobody has.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::limit::Limit;
+use super::limit::{Limit, Verdict};
 use super::{About, Event, Severity};
 
 /// Who tells, in the words of Kubernetes.
@@ -65,12 +65,15 @@ impl Writer {
         let mut complained: Option<Instant> = None;
         let mut problem = None;
         while let Some((time, event)) = self.told.recv().await {
-            if !limit.allows(&event.about, &event.reason, start.elapsed()) {
-                continue;
+            match limit.judge(&event, start.elapsed()) {
+                Verdict::Said => continue,
+                Verdict::TooMuch => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
+                Verdict::Write => {
+                    let written = timeout(LONGEST, self.write(&event, time)).await;
+                    let silent = || Err("the API server does not answer".into());
+                    problem = written.unwrap_or_else(|_| silent()).err().or(problem);
+                }
             }
-            let written = timeout(LONGEST, self.write(&event, time)).await;
-            let written = written.unwrap_or_else(|_| Err("the API server does not answer".into()));
-            problem = written.err().or(problem);
             let lost = self.lost.load(Ordering::Relaxed);
             let recently = complained.is_some_and(|last| last.elapsed() < COMPLAIN);
             if recently || (problem.is_none() && lost == 0) {
@@ -80,6 +83,7 @@ impl Writer {
             self.lost.fetch_sub(lost, Ordering::Relaxed);
             if let Some(problem) = problem.take() {
                 warn!(
+                    lost,
                     "an event could not be written: {problem}; may this controller create \
                      events.events.k8s.io?"
                 );

@@ -2,6 +2,7 @@
 //! back. Everything is written to the spec of the ProxyConfig, as by hand.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -10,10 +11,16 @@ use kube::api::{Patch, PatchParams};
 use portolan_crds::{ProxyConfig, RevisionRecord, RolloutPhase, RolloutStatus};
 use portolan_planner::model::ProxyConfig as Config;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::cluster::ClusterArguments;
 use super::output::Output;
 use super::{NOT_YET, OK};
+
+/// How long the controller that leads may take to see a pause: it looks every few seconds.
+const NOTICED: Duration = Duration::from_secs(60);
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(super) struct RolloutArguments {
@@ -39,7 +46,7 @@ enum Command {
     },
     /// No further node is given a change, until it is resumed.
     Pause,
-    /// It goes on.
+    /// It goes on. What was taken back, or has stopped, is tried again.
     Resume,
     /// Brings back an earlier revision, by the same waves.
     Undo {
@@ -97,9 +104,40 @@ pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
              set it to {{}} for waves"
         );
     }
+    if change["paused"] == false && waits_for_a_look(rollout) {
+        store(&configs, &json!({"paused": true})).await?;
+        noticed(&configs).await?;
+    }
     store(&configs, &change).await?;
     writeln!(out, "{}", done(&change))?;
     Ok(OK)
+}
+
+/// Whether it goes on only after the controller that leads has seen it paused.
+fn waits_for_a_look(rollout: &RolloutStatus) -> bool {
+    match rollout.phase {
+        RolloutPhase::Halted => true,
+        RolloutPhase::RolledBack => !rollout.try_again,
+        _ => false,
+    }
+}
+
+/// Waits until the controller that leads has seen the pause.
+async fn noticed(configs: &Api<ProxyConfig>) -> anyhow::Result<()> {
+    let asked = Instant::now();
+    while asked.elapsed() < NOTICED {
+        let config = configs.get(Config::DEFAULT).await?;
+        let status = config.status.and_then(|status| status.rollout);
+        if !status.is_some_and(|status| waits_for_a_look(&status)) {
+            return Ok(());
+        }
+        sleep(LOOK).await;
+    }
+    bail!(
+        "the rollout is paused, and no controller has taken notice for {} s: does one lead? Resume it again \
+         then",
+        NOTICED.as_secs()
+    )
 }
 
 async fn store(configs: &Api<ProxyConfig>, change: &Value) -> anyhow::Result<()> {
@@ -215,9 +253,10 @@ fn told(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
-    let mark = |one: &RevisionRecord| match &one.revision {
-        name if *name == rollout.current_revision => "in force",
-        name if *name == rollout.target_revision => "on its way",
+    let mark = |one: &RevisionRecord| match (&one.revision, rollout.phase) {
+        (name, _) if *name == rollout.current_revision => "in force",
+        (name, RolloutPhase::RolledBack) if *name == rollout.target_revision => "taken back",
+        (name, _) if *name == rollout.target_revision => "on its way",
         _ => "",
     };
     let width = rollout.history.iter().map(|one| one.revision.len()).max();

@@ -163,8 +163,8 @@ impl Rollout {
             }
         }
         Ok(match state.rolling() {
-            Some(_) => self.pace(),
-            None => IDLE,
+            Some(progress) if !progress.halted => self.pace(),
+            _ => IDLE,
         })
     }
 
@@ -174,7 +174,8 @@ impl Rollout {
         policy: &Policy,
         now: Moment,
     ) -> Result<(State, Option<Tally>), Trouble> {
-        if policy.paused {
+        // What nodes report decides nothing then.
+        if policy.paused || is_halted(&state) {
             return Ok((state.advance(policy, &[], now), None));
         }
         let reports = self.reports().await?;
@@ -245,6 +246,11 @@ impl Rollout {
         let nodes = self.shared.read().planner.nodes().len();
         BUSY.max(EACH * u32::try_from(nodes).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether somebody has to look.
+fn is_halted(state: &State) -> bool {
+    state.rolling().is_some_and(|progress| progress.halted)
 }
 
 /// Says what changed.

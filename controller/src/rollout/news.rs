@@ -9,7 +9,8 @@ pub(super) fn news(before: &RolloutStatus, after: &RolloutStatus) -> Option<Even
     let (current, target) = (&after.current_revision, &after.target_revision);
     let why = after.reason.as_deref().unwrap_or_default();
     let other_phase = before.phase != after.phase;
-    let begins = before.target_revision != *target && current != target;
+    let again = matches!(before.phase, RolloutPhase::RolledBack);
+    let begins = (again || before.target_revision != *target) && current != target;
     let (severity, reason, note) = match after.phase {
         RolloutPhase::Complete if before.current_revision != *current => {
             let note = format!("the settings {current} are given to all nodes");
@@ -73,7 +74,9 @@ mod tests {
             status(Paused, "default-1", "default-2"),
             status(Progressing, "default-1", "default-2"),
             status(Halted, "default-1", "default-2"),
-            status(RolledBack, "default-1", "default-1"),
+            status(RolledBack, "default-1", "default-2"),
+            status(Progressing, "default-1", "default-2"),
+            status(RolledBack, "default-1", "default-2"),
             status(Progressing, "default-1", "default-3"),
             status(Complete, "default-3", "default-3"),
             status(Progressing, "default-3", "default-4"),
@@ -94,6 +97,8 @@ mod tests {
         Normal RolloutPaused: default-1 -> default-2 is paused by spec.rollout.paused
         nothing
         Warning RolloutHalted: default-1 -> default-2 has stopped: 2 nodes failed
+        Warning RolledBack: a change was taken back, nodes are given default-1 again: 2 nodes failed
+        Normal RolloutStarted: default-1 -> default-2 reaches nodes in waves
         Warning RolledBack: a change was taken back, nodes are given default-1 again: 2 nodes failed
         Normal RolloutStarted: default-1 -> default-3 reaches nodes in waves
         Normal SettingsInForce: the settings default-3 are given to all nodes

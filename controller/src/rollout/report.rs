@@ -21,9 +21,13 @@ pub fn report(status: &crds::ProxyPlanStatus, now: SystemTime) -> Report {
     let words = |kind: &str| named(kind).map_or("", |found| &found.message);
     let written = status.heartbeat_time.as_ref();
     let written = written.map(|time| SystemTime::from(time.0));
-    let fresh = written.is_some_and(|written| now <= written + STALE);
-    let health = if !fresh {
+    let stale = written.is_some_and(|written| now > written + STALE);
+    let health = if written.is_none() {
         Health::Away
+    } else if stale {
+        // Who is away has a status that says so. One that nobody wrote says that nobody could: the API
+        // server or all controllers were away, and the node is as it was.
+        Health::Silent
     } else if is(condition::APPLIED, "False") {
         Health::Failing(words(condition::APPLIED).into())
     } else if is(condition::HEALTHY, "False") {

@@ -34,12 +34,12 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// A batch that was sent just now.
-    pub(super) fn now(number: u64, snapshot: bool) -> Self {
+    /// A batch of what was planned then.
+    pub(super) fn new(number: u64, snapshot: bool, made: Instant) -> Self {
         Self {
             number,
             snapshot,
-            made: Instant::now(),
+            made,
         }
     }
 }

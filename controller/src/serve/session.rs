@@ -4,7 +4,7 @@
 //! as the agent takes them.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
@@ -237,13 +237,16 @@ impl Serving<'_> {
             behind::catch_up(store, self.hello).await?;
         }
         let patches = self.version >= PATCHES_SINCE;
+        // Before it is known what the batch holds: what is planned after this may not be in it.
+        let made = Instant::now();
         let Some(mut walk) = store.begin(node, self.held.clone(), patches) else {
             if !std::mem::replace(&mut self.said_unknown, true) {
                 warn!(node, "no such node; waiting for a Node object of this name");
             }
             return Ok(Served::Done);
         };
-        let sent = Sent::now(self.batches + 1, matches!(walk.begin(), Begin::Nothing));
+        let snapshot = matches!(walk.begin(), Begin::Nothing);
+        let sent = Sent::new(self.batches + 1, snapshot, made);
         let watermark = || behind::news(&mut self.told, &store.marks().borrow());
         let (before, version) = (self.batches, self.version);
         match send(self.queue, store, &mut walk, watermark, before, version).await? {

@@ -12,7 +12,7 @@ use rustix::net::sockopt::set_ipv6_v6only;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
@@ -41,7 +41,7 @@ pub async fn serve(pages: Arc<Pages>, mut wanted: watch::Receiver<Wanted>) {
         let news = *wanted.borrow_and_update();
         if moved != Some(news.moved) {
             moved = Some(news.moved);
-            sockets.follow(pages.places());
+            sockets.follow(pages.places()).await;
         }
         sockets.open(&pages);
         pages.health.set_closed(sockets.failures());
@@ -81,7 +81,16 @@ struct Sockets {
 }
 
 /// A socket that is open as long as this is there.
-struct Listening(AbortHandle);
+struct Listening(JoinHandle<()>);
+
+impl Listening {
+    /// Closes it, and gives its address back before this ends.
+    async fn close(mut self) {
+        self.0.abort();
+        // It was told to end, so how it ended says nothing.
+        drop((&mut self.0).await);
+    }
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
@@ -99,9 +108,17 @@ struct Closed {
 }
 
 impl Sockets {
-    /// Closes what is not wanted any more and notes what is.
-    fn follow(&mut self, wanted: BTreeSet<Place>) {
-        self.open.retain(|place, _| wanted.contains(place));
+    /// Closes what is not wanted any more and notes what is. What is closed is closed when this ends: the
+    /// next place may be the same port of more addresses.
+    async fn follow(&mut self, wanted: BTreeSet<Place>) {
+        let open = std::mem::take(&mut self.open);
+        for (place, listening) in open {
+            if wanted.contains(&place) {
+                self.open.insert(place, listening);
+            } else {
+                listening.close().await;
+            }
+        }
         self.closed.retain(|place, _| wanted.contains(place));
         for place in wanted {
             if !self.open.contains_key(&place) {
@@ -122,8 +139,7 @@ impl Sockets {
                         info!(address = %place.address, "open now: {}", name(place.page, pages));
                     }
                     let task = accept(listener, place.page, pages.clone(), self.guests.clone());
-                    let task = tokio::spawn(task).abort_handle();
-                    self.open.insert(place, Listening(task));
+                    self.open.insert(place, Listening(tokio::spawn(task)));
                 }
                 Err(error) => {
                     let closed = self.closed.entry(place).or_default();

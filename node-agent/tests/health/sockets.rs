@@ -123,6 +123,30 @@ async fn the_ports_of_the_node_follow_the_settings() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
 
+/// A rollout would take the change back for a port that is closed for a moment.
+#[tokio::test]
+async fn the_same_port_of_more_addresses_is_open_at_once() {
+    let mut node = TestNode::start().await;
+    node.settings.metrics.bind_address = Ipv4Addr::LOCALHOST.into();
+    node.passes(1, &[]);
+    node.open();
+    let address = SocketAddr::new(loopback(Family::Ipv4), node.settings.metrics.port);
+    drop(ask_until(address, "GET /metrics HTTP/1.1", |answer| answer.is_ok()).await);
+    let mut closed = node.health.closed();
+    closed.mark_unchanged();
+    node.settings.metrics.bind_address = Ipv4Addr::UNSPECIFIED.into();
+    node.passes(2, &[]);
+    // The page of the node moves last, so it tells when all of them were tried.
+    let moved = free_port().await;
+    node.settings.healthz.port = moved;
+    node.passes(3, &[]);
+    let address = SocketAddr::new(loopback(Family::Ipv4), moved);
+    drop(ask_until(address, "GET /healthz HTTP/1.1", |answer| answer.is_ok()).await);
+    let never: BTreeSet<String> = BTreeSet::new();
+    assert_eq!(*closed.borrow(), never);
+    assert!(!closed.has_changed().unwrap(), "nor for a moment");
+}
+
 #[tokio::test]
 async fn clients_that_come_and_say_nothing_keep_nobody_out() {
     let mut node = TestNode::start().await;

@@ -234,6 +234,26 @@ fn without_a_policy_all_nodes_have_it_at_once() {
 }
 
 #[test]
+fn before_what_is_in_force_is_what_was_in_force_before_it() {
+    let mut world = world();
+    let order = |world: &World| {
+        let numbers = world.state.history.iter().map(|held| held.number);
+        numbers.collect::<Vec<_>>()
+    };
+    world.ask("two");
+    world.run(100);
+    world.poison = Some("three".into());
+    world.ask("three");
+    world.run(10);
+    world.ask("four");
+    world.run(100);
+    assert_eq!(order(&world), [1, 3, 2, 4], "what failed was never in force");
+    world.ask("two");
+    world.run(100);
+    assert_eq!(order(&world), [1, 3, 4, 2]);
+}
+
+#[test]
 fn what_is_remembered_is_bounded() {
     let mut world = world();
     world.asked.policy = None;

@@ -180,10 +180,14 @@ impl Desk {
         drop(known);
         match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
-                record.previous.revision = revision.or(record.previous.revision);
-                let status = status(delivery.as_ref(), now.wall, &record.previous);
+                // What is stored is known once it is written.
+                let previous = Previous {
+                    revision: revision.or(record.previous.revision),
+                    ..record.previous
+                };
+                let status = status(delivery.as_ref(), now.wall, &previous);
                 let judged = judge(delivery.as_ref());
-                for event in news::of_node(node, &record.previous, &judged, &status) {
+                for event in news::of_node(node, &previous, &judged, &status) {
                     self.events.tell(event);
                 }
                 record.pending = Some((Previous::read(&status), now.wall));

@@ -48,6 +48,7 @@ impl Story<'_, '_> {
 
 pub(super) fn run(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
     story.rig.plane.apply(WEB)?;
+    try_again(story, checks)?;
     hold_and_undo(story, checks)?;
     checks.check("rollout history names what can be gone back to", {
         history(story)
@@ -64,6 +65,28 @@ pub(super) fn run(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
     checks.check("explain: why an endpoint is served", explained(story));
     checks.check("a node that is not there is named", unknown(story));
     checks.check("a shell can complete it", completes());
+    Ok(())
+}
+
+/// What was taken back a moment ago fails again.
+fn try_again(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    let resumed = story.printed(&["rollout", "resume"])?;
+    story.until("it to be tried again", STEP, |seen| {
+        seen.text("phase") != "RolledBack"
+    })?;
+    let seen = story.until("it to be taken back again", STEP, |seen| {
+        seen.text("phase") == "RolledBack" && seen.with(FORMER).len() == usize::from(NODES)
+    });
+    checks.check(
+        "rollout resume: what was taken back is tried again",
+        seen.map(drop),
+    );
+    require(
+        checks,
+        "it says so",
+        resumed.trim() == "resumed",
+        &resumed,
+    );
     Ok(())
 }
 
