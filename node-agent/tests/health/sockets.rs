@@ -1,5 +1,6 @@
 //! Which sockets there are, when, and for whom.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 

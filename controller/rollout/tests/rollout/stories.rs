@@ -247,7 +247,11 @@ fn before_what_is_in_force_is_what_was_in_force_before_it() {
     world.run(10);
     world.ask("four");
     world.run(100);
-    assert_eq!(order(&world), [1, 3, 2, 4], "what failed was never in force");
+    assert_eq!(
+        order(&world),
+        [1, 3, 2, 4],
+        "what failed was never in force"
+    );
     world.ask("two");
     world.run(100);
     assert_eq!(order(&world), [1, 3, 4, 2]);

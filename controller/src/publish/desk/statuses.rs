@@ -181,10 +181,8 @@ impl Desk {
         match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
                 // What is stored is known once it is written.
-                let previous = Previous {
-                    revision: revision.or(record.previous.revision),
-                    ..record.previous
-                };
+                let mut previous = record.previous;
+                previous.revision = revision.or(previous.revision);
                 let status = status(delivery.as_ref(), now.wall, &previous);
                 let judged = judge(delivery.as_ref());
                 for event in news::of_node(node, &previous, &judged, &status) {

@@ -81,12 +81,7 @@ fn try_again(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
         "rollout resume: what was taken back is tried again",
         seen.map(drop),
     );
-    require(
-        checks,
-        "it says so",
-        resumed.trim() == "resumed",
-        &resumed,
-    );
+    require(checks, "it says so", resumed.trim() == "resumed", &resumed);
     Ok(())
 }
 
