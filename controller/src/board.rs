@@ -276,6 +276,24 @@ mod tests {
         assert_eq!(delivery.acked.unwrap(), (at(2), Arc::new(acked(7))));
     }
 
+    /// Whoever asks since when a plan is in force must not take an old batch for a new one.
+    #[test]
+    fn a_plan_that_comes_into_force_late_is_as_old_as_its_batch() {
+        let board = Board::default();
+        board.connected("node-a", "0.1.0", at(1));
+        let failing = Acked {
+            applied: None,
+            failed_operations: 1,
+            lag: Duration::from_secs(1),
+            ..acked(7)
+        };
+        board.acked("node-a", failing, at(5));
+        board.caught_up("node-a", at(15));
+        let (answered, acked) = board.get("node-a").unwrap().acked.unwrap();
+        assert_eq!(acked.applied, Some(PlanHash(7)));
+        assert_eq!(answered - acked.lag, at(4));
+    }
+
     #[test]
     fn an_agent_that_comes_back_has_said_nothing_yet() {
         let board = Board::default();

@@ -64,8 +64,8 @@ pub struct RolloutStatus {
     /// A gate was not passed, and somebody has to look.
     #[serde(default, skip_serializing_if = "is_false")]
     pub halted: bool,
-    /// Settings that were asked for so far, the oldest first: the last 10 at most. The current and the
-    /// target revision are always among them.
+    /// Settings that were asked for so far, the last 10 at most, in the order in which they came into
+    /// force. The current and the target revision are always among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::REVISIONS))]
     pub history: Vec<RevisionRecord>,

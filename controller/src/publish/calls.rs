@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::content::ContentHash;
 use super::plan::PlanContent;
-use super::status::Previous;
+use super::previous::Previous;
 use super::write::{
     Act, Call, Failure, FailureClass, Kind, ListedPlan, ListedSlice, Outcome, Target,
 };

@@ -9,7 +9,8 @@ use portolan_crds::{condition, limit};
 use super::content::{sentence, shortened};
 use super::figures::count;
 use super::plan::warning;
-use super::status::{Judged, Since, Verdict, condition};
+use super::previous::Since;
+use super::status::{Judged, Verdict, condition};
 use crate::known::Known;
 use crate::object::ObjectId;
 

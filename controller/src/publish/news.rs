@@ -8,7 +8,8 @@ use portolan_crds as crds;
 use portolan_crds::condition;
 use portolan_plan::ServiceId;
 
-use super::status::{Judged, Judgement, Previous, Verdict};
+use super::previous::Previous;
+use super::status::{Judged, Judgement, Verdict};
 use crate::events::{About, Event, Severity};
 
 /// What changes with a node's status.

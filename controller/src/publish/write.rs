@@ -8,7 +8,7 @@ use portolan_crds as crds;
 
 use super::content::ContentHash;
 use super::plan::PlanContent;
-use super::status::Previous;
+use super::previous::Previous;
 
 /// The kinds of objects that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -73,6 +73,30 @@ fn milliseconds(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// The API server or all controllers were away: nobody could write, and no node is lost for that.
+    #[test]
+    fn a_status_that_nobody_wrote_for_long_says_that_nothing_was_heard() {
+        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let moment = k8s_openapi::jiff::Timestamp::try_from(written).unwrap();
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(moment);
+        let status = crds::ProxyPlanStatus {
+            heartbeat_time: Some(time),
+            ..crds::ProxyPlanStatus::default()
+        };
+        let health = |status, after| report(status, written + after).health;
+        assert_eq!(
+            health(&status, STALE),
+            Health::Away,
+            "it says nothing of its agent"
+        );
+        assert_eq!(
+            health(&status, STALE + Duration::from_secs(1)),
+            Health::Silent
+        );
+        let never = crds::ProxyPlanStatus::default();
+        assert_eq!(health(&never, STALE * 2), Health::Away);
+    }
+
     #[test]
     fn lengths_of_time_are_read_as_they_are_written() {
         let read = |text| milliseconds(text);

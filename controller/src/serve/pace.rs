@@ -1,8 +1,8 @@
 //! How soon after a batch an agent is sent the next one.
 //!
-//! A change that comes alone goes out at once. While many come, each would wake every stream, be a batch
-//! of its own for every agent, and the processors would be busy with nothing but batches; what changes
-//! before a node's turn comes goes out as one. The more streams, the longer they share a batch.
+//! A change that comes alone goes out at once. While many come, each would wake every stream and be a batch
+//! of its own for every agent; what changes before a node's turn comes goes out as one. The more streams,
+//! the longer they share a batch. That saves what a batch costs, not what its entries do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// What each stream adds: 10,000 batches a second are sent at most, which is about half of what two
-/// processors can.
+/// What each stream adds, so that a controller sends 10,000 batches a second at most.
 const EACH: Duration = Duration::from_micros(100);
 /// No node waits longer than this, however many there are.
 const LONGEST: Duration = Duration::from_secs(1);

@@ -47,6 +47,27 @@ async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force
     assert_eq!(said(), "default-2");
 }
 
+/// A wave waits for it, and what does not change is written again only after five minutes.
+#[tokio::test(start_paused = true)]
+async fn settings_whose_write_was_lost_are_said_soon_after() {
+    let world = World::of(&shop()).await;
+    let mut config = ProxyConfig::of(portolan_plan::Settings::default());
+    world.pass(1).await;
+    world.agent("node-a");
+    world.pass(10).await;
+    let said = || world.plan("node-a")["status"]["settingsRevision"].clone();
+    assert_eq!(said(), serde_json::Value::Null);
+    Arc::make_mut(&mut config.current).number = Some(3);
+    let update = world.shared.write().planner.apply([config.into()]);
+    world.notes.changed(&update);
+    world.server.refuse("proxyplans/node-a", Some(500));
+    world.board.acked("node-a", applied(), wall());
+    world.pass(5).await;
+    world.server.refuse("proxyplans/node-a", None);
+    world.pass(60).await;
+    assert_eq!(said(), "default-3");
+}
+
 fn failing() -> Acked {
     Acked {
         failed_operations: 1,

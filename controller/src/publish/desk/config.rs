@@ -13,8 +13,8 @@ use crate::publish::config_status::{ConfigJudged, config_status};
 use crate::publish::content::ContentHash;
 use crate::publish::news;
 use crate::publish::plan::SettingsRevision;
+use crate::publish::previous::since;
 use crate::publish::queue::Class;
-use crate::publish::status::since;
 use crate::publish::write::{Act, Kind, Target};
 
 /// How often it is read: what it says about publishing is in no plan.

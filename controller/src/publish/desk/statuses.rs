@@ -13,8 +13,9 @@ use crate::board::Delivery;
 use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
 use crate::publish::news;
 use crate::publish::notes::Given;
+use crate::publish::previous::Previous;
 use crate::publish::queue::Class;
-use crate::publish::status::{Previous, in_force_since, judge, status};
+use crate::publish::status::{in_force_since, judge, status};
 use crate::publish::write::{Act, Kind, Target};
 
 /// How long an agent may take to answer for the first time, and to come back.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::control_plane::Reach;
+use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
 use lab::{Lab, NAMESPACE, NODES, SET};
 
@@ -29,6 +31,10 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let chart = stage.files.beside("charts/portolan")?;
     chart::run(stage, &chart, checks)?;
     let mut lab = Lab::start(stage, chart)?;
+    checks.check(
+        "before it is installed kubectl proxyplan already shows and explains what it would do",
+        before(&lab),
+    );
     installed(&lab, checks)?;
     lab.start_controller()?;
     checks.check("kubectl get pp has a row for each node", plans(&lab));
@@ -47,6 +53,31 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     rights::run(&lab, checks)?;
     lab.check_running()?;
     leaving::run(&mut lab, checks)
+}
+
+/// The plugin needs nothing of ours in the cluster.
+fn before(lab: &Lab<'_>) -> Result<()> {
+    let config = lab.plane.kubeconfig(Reach::Here).display().to_string();
+    for words in [
+        &["show", "node-1"][..],
+        &[
+            "explain",
+            "--node",
+            "node-1",
+            "--service",
+            "default/kubernetes",
+        ],
+    ] {
+        let words = [words, &["--kubeconfig", &config]].concat();
+        let ended = Program::ProxyPlan.try_with_input(&words, "")?;
+        ensure!(
+            ended.status.success() && ended.output.contains("default/kubernetes"),
+            "{words:?}: {}{}",
+            ended.output,
+            ended.errors
+        );
+    }
+    Ok(())
 }
 
 /// What helm made is what the API server takes.

@@ -1,0 +1,79 @@
+//! What was written last of a status: the next one differs from it or not, and goes on from it.
+
+use std::time::SystemTime;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use portolan_crds as crds;
+use portolan_crds::condition;
+
+use super::status::{Judgement, Verdict};
+use crate::from_kube;
+
+/// Since when a condition is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Since {
+    /// What it is.
+    pub verdict: Verdict,
+    /// Since when, to the second.
+    pub time: SystemTime,
+}
+
+/// What was written last, without since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdicts {
+    pub(super) applied: Option<Verdict>,
+    pub(super) healthy: Option<Verdict>,
+    pub(super) drifted: Option<Verdict>,
+}
+
+/// What was written last of a node's conditions, as far as the next status needs it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Previous {
+    /// The number of the settings that were in force.
+    pub(super) revision: Option<u64>,
+    pub(super) applied: Option<Since>,
+    pub(super) healthy: Option<Since>,
+    pub(super) drifted: Option<Since>,
+}
+
+impl Previous {
+    /// What a status says.
+    pub fn read(status: &crds::ProxyPlanStatus) -> Self {
+        let of = |kind| since(&status.conditions, kind);
+        let revision = status.settings_revision.as_deref();
+        Self {
+            revision: revision.and_then(from_kube::revision_number),
+            applied: of(condition::APPLIED),
+            healthy: of(condition::HEALTHY),
+            drifted: of(condition::DRIFTED),
+        }
+    }
+
+    /// Whether writing this judgement would move a condition.
+    pub fn differs_from(&self, judgement: &Judgement) -> bool {
+        let before = self.verdicts();
+        before.applied != Some(judgement.applied.verdict)
+            || before.healthy != Some(judgement.healthy.verdict)
+            || before.drifted != Some(judgement.drifted.verdict)
+    }
+
+    pub(super) fn verdicts(&self) -> Verdicts {
+        let verdict = |since: Option<Since>| since.map(|since| since.verdict);
+        Verdicts {
+            applied: verdict(self.applied),
+            healthy: verdict(self.healthy),
+            drifted: verdict(self.drifted),
+        }
+    }
+}
+
+/// What some conditions say of one type.
+pub(super) fn since(conditions: &[Condition], kind: &str) -> Option<Since> {
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == kind)?;
+    Some(Since {
+        verdict: Verdict::read(&condition.status),
+        time: condition.last_transition_time.0.into(),
+    })
+}
