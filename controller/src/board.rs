@@ -202,6 +202,27 @@ impl Board {
         open.count()
     }
 
+    /// How many agents have not a version of the plans in force yet, and the first few of their nodes. Who
+    /// answered that something failed is not waited for: whatever failed may fail for ever.
+    pub fn waited_for(&self, version: u64) -> (usize, Vec<Arc<str>>) {
+        let nodes = self.nodes();
+        let waited = nodes.deliveries.iter().filter(|(_, delivery)| {
+            let failed = delivery
+                .acked
+                .as_ref()
+                .is_some_and(|(_, acked)| acked.failed_operations > 0);
+            delivery.connected && !failed && delivery.in_force.version() < version
+        });
+        let (mut count, mut first) = (0, Vec::new());
+        for (node, _) in waited {
+            count += 1;
+            if first.len() < REMEMBERED {
+                first.push(node.clone());
+            }
+        }
+        (count, first)
+    }
+
     /// What is known of all agents that ever connected here.
     pub fn all(&self) -> BTreeMap<Arc<str>, Delivery> {
         self.nodes().deliveries.clone()
@@ -292,6 +313,27 @@ mod tests {
         let (answered, acked) = board.get("node-a").unwrap().acked.unwrap();
         assert_eq!(acked.applied, Some(PlanHash(7)));
         assert_eq!(answered - acked.lag, at(4));
+    }
+
+    #[test]
+    fn who_has_not_a_version_is_waited_for_unless_it_failed_or_is_gone() {
+        let board = Board::default();
+        let node = |name: &str| board.connected(name, "0.1.0", at(1));
+        let (behind, there, failing) = (node("behind"), node("there"), node("failing"));
+        node("gone").reached(2);
+        board.gone("gone", at(1), at(2));
+        behind.reached(4);
+        there.reached(5);
+        failing.reached(4);
+        let failed = Acked {
+            failed_operations: 1,
+            ..acked(7)
+        };
+        board.acked("failing", failed, at(2));
+        assert_eq!(board.waited_for(5), (1, vec!["behind".into()]));
+        assert_eq!(board.waited_for(4), (0, Vec::new()));
+        board.acked("failing", acked(7), at(3));
+        assert_eq!(board.waited_for(5).0, 2);
     }
 
     #[test]

@@ -11,15 +11,17 @@ mod plans_dir;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use portolan_planner::model::Event;
 use portolan_planner::{Reason, Update};
-use tracing::{info, warn};
+use tracing::field::display;
+use tracing::{info, info_span, warn};
 
 pub use cluster::ClusterSource;
 pub use manifests::ManifestSource;
 
+use crate::changes::{Came, Change, Changes, SPANS};
 use crate::known::Shared;
 use crate::object::ObjectId;
 use crate::store::Store;
@@ -44,6 +46,7 @@ pub struct Engine {
     store: Arc<Store>,
     known: Shared,
     listener: Option<Listener>,
+    changes: Changes,
     published: bool,
     journal: Journal,
 }
@@ -64,9 +67,15 @@ impl Engine {
             store,
             known,
             listener: None,
+            changes: Changes::default(),
             published: false,
             journal: Journal::default(),
         }
+    }
+
+    /// What is known, for those who read it.
+    pub fn known(&self) -> Shared {
+        self.known.clone()
     }
 
     /// Tells somebody of all news.
@@ -76,18 +85,32 @@ impl Engine {
         self
     }
 
+    /// Notes each change there.
+    #[must_use]
+    pub fn noting(mut self, changes: Changes) -> Self {
+        self.changes = changes;
+        self
+    }
+
     /// Plans what happened since `start`, and publishes what differs. The first time it publishes
     /// even nothing: agents then know that there is nothing.
-    fn plan(&mut self, events: Vec<Event>, changed: &str, start: Instant) {
-        let update = self.known.write().planner.apply(events);
-        self.report(&update);
+    fn plan(&mut self, events: Vec<Event>, changed: &str, start: Instant, came: Came) {
+        let change = self.changes.begin(came, changed, SystemTime::now());
+        let span = change.part(info_span!(target: SPANS, "plan", objects = events.len()));
+        let update = span.in_scope(|| {
+            let update = self.known.write().planner.apply(events);
+            self.report(&update);
+            update
+        });
+        drop(span);
         if update.is_empty() && update.residents.is_empty() && self.published {
             return;
         }
         let (services, nodes) = (update.services.len(), update.nodes.len());
-        self.publish(update);
+        let trace_id = change.traced().map(display);
+        self.publish(update, change);
         let milliseconds = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        info!(changed, services, nodes, milliseconds, "planned");
+        info!(changed, services, nodes, milliseconds, trace_id, "planned");
     }
 
     /// Logs what planning found; what reading found was said by whoever read.
@@ -109,9 +132,14 @@ impl Engine {
         }
     }
 
-    fn publish(&mut self, update: Update) {
+    fn publish(&mut self, update: Update, change: Change) {
+        let (services, nodes) = (update.services.len(), update.nodes.len());
         self.tell(News::Planned(&update));
-        self.store.publish(update);
+        let span = change.part(info_span!(target: SPANS, "encode", services, nodes));
+        let cause = change.cause().clone();
+        let version = span.in_scope(|| self.store.publish_since(update, Some(cause)));
+        drop(span);
+        change.published(version, services, nodes, SystemTime::now());
         self.published = true;
         if let Some(plans_dir) = &mut self.plans_dir
             && let Err(error) = plans_dir.write(&self.known.read().planner)

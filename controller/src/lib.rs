@@ -8,6 +8,8 @@ pub mod admin;
 pub mod agents;
 pub mod api_server;
 pub mod board;
+mod bucket;
+pub mod changes;
 pub mod cli;
 pub mod config;
 pub mod convergence;

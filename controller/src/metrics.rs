@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::board::Board;
+use crate::changes::Figures;
 use crate::store::Store;
 use crate::trust::Reason;
 
@@ -194,6 +195,11 @@ impl Metrics {
         Self { registry }
     }
 
+    /// What is counted of changes, too.
+    pub fn add(&mut self, figures: &Figures) {
+        figures.register(&mut self.registry);
+    }
+
     /// All of them as text.
     ///
     /// # Errors
@@ -212,16 +218,28 @@ mod tests {
     #[test]
     fn every_series_is_there_before_anything_happens() {
         let counters = Counters::default();
-        let metrics = Metrics::new(&counters, Arc::default(), Arc::default());
+        let mut metrics = Metrics::new(&counters, Arc::default(), Arc::default());
+        metrics.add(&Figures::default());
         counters.refused(Reason::other_node);
         counters.reviewed(true);
         counters.batch();
         let text = metrics.text().unwrap();
-        let mut samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        // Thirteen of each histogram are like the last one.
+        let samples = samples.filter(|line| !line.contains("le=") || line.contains("+Inf"));
+        let mut samples: Vec<_> = samples.collect();
         samples.sort_unstable();
         insta::assert_snapshot!(samples.join("\n"), @r#"
         portolan_controller_batches_total 1
+        portolan_controller_change_duration_seconds_bucket{le="+Inf"} 0
+        portolan_controller_change_duration_seconds_count 0
+        portolan_controller_change_duration_seconds_sum 0.0
+        portolan_controller_change_notes_left_out_total 0
+        portolan_controller_changes_unfinished_total 0
         portolan_controller_connected_agents 0
+        portolan_controller_node_programming_duration_seconds_bucket{le="+Inf"} 0
+        portolan_controller_node_programming_duration_seconds_count 0
+        portolan_controller_node_programming_duration_seconds_sum 0.0
         portolan_controller_nodes_away 0
         portolan_controller_nodes_behind 0
         portolan_controller_nodes_in_force 0
@@ -244,6 +262,10 @@ mod tests {
         portolan_controller_streams_total 0
         portolan_controller_token_reviews_total{answered="no"} 0
         portolan_controller_token_reviews_total{answered="yes"} 1
+        portolan_controller_trace_exports_total{result="failed"} 0
+        portolan_controller_trace_exports_total{result="sent"} 0
+        portolan_controller_traces_total{kept="no"} 0
+        portolan_controller_traces_total{kept="yes"} 0
         "#);
     }
 }

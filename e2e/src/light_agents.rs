@@ -21,6 +21,7 @@ pub struct LightAgents {
     slots: BTreeMap<String, Arc<PlanSlot>>,
     links: BTreeMap<String, watch::Receiver<Link>>,
     failing: BTreeMap<String, Arc<AtomicBool>>,
+    held: BTreeMap<String, Arc<AtomicBool>>,
     dislikes: BTreeMap<String, Arc<Mutex<Dislike>>>,
     /// In an option so that dropping can end its threads without waiting.
     runtime: Option<Runtime>,
@@ -35,6 +36,8 @@ struct Dislike {
     met: bool,
 }
 
+/// How often a thread that is stuck looks whether it still is.
+const STUCK: Duration = Duration::from_millis(5);
 /// How often a thread looks whether it is to end.
 const LOOK: Duration = Duration::from_secs(3600);
 
@@ -63,7 +66,7 @@ impl LightAgents {
             .context("start the agents' threads")?;
         let (mut slots, mut links, mut failing) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut dislikes = BTreeMap::new();
+        let (mut dislikes, mut held) = (BTreeMap::new(), BTreeMap::new());
         for (node, controllers) in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
@@ -82,12 +85,14 @@ impl LightAgents {
             drop(runtime.spawn(receiver.run()));
             let (taken, fails) = (slot.clone(), Arc::new(AtomicBool::new(false)));
             failing.insert(node.clone(), fails.clone());
+            let holds: Arc<AtomicBool> = Arc::default();
+            held.insert(node.clone(), holds.clone());
             let dislike: Arc<Mutex<Dislike>> = Arc::default();
             dislikes.insert(node.clone(), dislike.clone());
             std::thread::Builder::new()
                 .name(format!("{node} takes"))
                 .spawn(move || {
-                    take(&taken, &fails, &dislike, &done);
+                    take(&taken, &fails, &holds, &dislike, &done);
                     // Nothing ever drains, and the receiver may not find that nobody could tell it.
                     drop(drains);
                 })?;
@@ -97,6 +102,7 @@ impl LightAgents {
             slots,
             links,
             failing,
+            held,
             dislikes,
             runtime: Some(runtime),
         })
@@ -121,6 +127,13 @@ impl LightAgents {
         if let (Some(flag), Some(slot)) = (self.failing.get(node), self.slots.get(node)) {
             flag.store(fails, Ordering::Relaxed);
             slot.disturb();
+        }
+    }
+
+    /// From now on the node's agent is stuck with what it takes next, or goes on.
+    pub fn hold(&self, node: &str, holds: bool) {
+        if let Some(flag) = self.held.get(node) {
+            flag.store(holds, Ordering::Relaxed);
         }
     }
 
@@ -177,6 +190,7 @@ fn scheduler(slot: &PlanSlot) -> Option<String> {
 fn take(
     slot: &PlanSlot,
     fails: &AtomicBool,
+    holds: &AtomicBool,
     dislike: &Mutex<Dislike>,
     done: &watch::Sender<Applied>,
 ) {
@@ -193,6 +207,9 @@ fn take(
                     ..
                 } = slot.take();
             }
+        }
+        while holds.load(Ordering::Relaxed) {
+            std::thread::sleep(STUCK);
         }
         let mut dislike = locked(dislike);
         let disliked = dislike.scheduler.is_some() && dislike.scheduler == scheduler(slot);
@@ -219,6 +236,9 @@ fn take(
 
 impl Drop for LightAgents {
     fn drop(&mut self) {
+        for holds in self.held.values() {
+            holds.store(false, Ordering::Relaxed);
+        }
         for slot in self.slots.values() {
             slot.stop();
         }

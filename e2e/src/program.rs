@@ -66,6 +66,8 @@ pub enum Program {
     Kubectl,
     /// What people install charts with.
     Helm,
+    /// What shows traces.
+    Jaeger,
     /// Tells the tests about the workspace.
     Cargo,
 }
@@ -100,6 +102,7 @@ impl Program {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
+            Self::Jaeger => "jaeger-all-in-one",
             Self::Cargo => "cargo",
         }
     }
@@ -129,7 +132,8 @@ impl Program {
             | Self::KubeApiserver
             | Self::KubeControllerManager
             | Self::Kubectl
-            | Self::Helm => {
+            | Self::Helm
+            | Self::Jaeger => {
                 "`cargo lab cluster` and `cargo lab control-plane`, which build it once and name \
                  its folder in KUBEBUILDER_ASSETS"
             }
@@ -146,7 +150,8 @@ impl Program {
             | Self::KubeApiserver
             | Self::KubeControllerManager
             | Self::Kubectl
-            | Self::Helm => true,
+            | Self::Helm
+            | Self::Jaeger => true,
             Self::Ip
             | Self::Ipvsadm
             | Self::Ipset

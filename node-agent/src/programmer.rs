@@ -4,6 +4,7 @@
 //! operation that succeeded; after a failure, and once in every sync period, it looks again. When
 //! the node's network changed it looks at links, addresses and routes at once, and at nothing else.
 
+mod applied;
 mod drain;
 mod drift;
 mod flows;
@@ -12,6 +13,7 @@ mod outcome;
 mod pace;
 mod part;
 mod schedule;
+mod steps;
 mod told;
 
 use std::collections::BTreeSet;
@@ -19,13 +21,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::{Family, NodePlan, PlanHash};
+use portolan_plan::{Family, NodePlan};
 use portolan_reconcile::{
-    Desired, Drift, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
+    Desired, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
 };
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
+pub use self::applied::Applied;
 use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
@@ -34,6 +37,7 @@ use self::outcome::Outcome;
 use self::pace::Pace;
 use self::part::{Job, Work};
 use self::schedule::{Pass, Schedule};
+pub use self::steps::Step;
 use self::told::{Why, tell};
 use crate::drains::Drain;
 use crate::health::{Health, Passed};
@@ -44,27 +48,6 @@ use crate::slot::{PlanSlot, Source, Woken};
 /// So many operations are handed to the kernel together: enough to fill every send, and few enough that
 /// requests and results of a first plan take little memory.
 const AT_ONCE: usize = 1024;
-
-/// What was done about the latest plan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Applied {
-    /// The generation of the plan; 0 before a first one.
-    pub generation: u64,
-    /// The hash of what is in force in the kernel.
-    pub hash: PlanHash,
-    /// How many Services it was about, where nothing else had to be compared; `None` for everything.
-    pub services: Option<usize>,
-    /// Operations that were made.
-    pub operations: usize,
-    /// How long it took.
-    pub took: Duration,
-    /// The first few failures in words.
-    pub failures: Vec<String>,
-    /// How many operations failed.
-    pub failed: usize,
-    /// What somebody else changed since the start, by kind.
-    pub drift: Drift,
-}
 
 /// Keeps a kernel equal to a plan.
 #[derive(Debug)]
@@ -197,36 +180,32 @@ impl<K: Kernel> Programmer<K> {
 
     /// Makes the kernel equal to the plan, and tells what came of it.
     fn pass(&mut self, why: Why) -> Pass {
-        let started = Instant::now();
+        let mut outcome = Outcome::default();
+        let started = outcome.steps.began();
         let ground = self.slot.peek(Ground::of);
         let period = ground
             .as_ref()
             .map_or(Duration::MAX, |ground| ground.period);
-        let mut outcome = Outcome::default();
-        let news = ground
-            .as_ref()
-            .map_or(News::Some, |ground| self.look(ground, &mut outcome));
+        let news = outcome.step("look", |outcome| {
+            let look = |ground| self.look(ground, outcome);
+            ground.as_ref().map_or(News::Some, look)
+        });
         let in_step = why == Why::Changed && news == News::None && outcome.failed == 0;
         let Job {
             generation,
             hash,
             facts,
+            trace,
             work,
-        } = self.take(in_step);
+        } = outcome.step("desired state", |_| self.take(in_step));
         // Nothing is written before a first complete plan (S-183).
         if generation == 0 {
-            return Pass {
-                failed: false,
-                unfinished: false,
-                period,
-                took: started.elapsed(),
-            };
+            return Pass::nothing(period, started.elapsed());
         }
-        let Applied {
-            generation: seen,
-            hash: before,
-            ..
-        } = *self.applied.borrow();
+        let (seen, before) = {
+            let applied = self.applied.borrow();
+            (applied.generation, applied.hash)
+        };
         let why = if generation > seen { Why::Changed } else { why };
         if generation > seen && self.source == Source::Controller {
             self.pace.begin(started);
@@ -235,10 +214,8 @@ impl<K: Kernel> Programmer<K> {
         self.work_on(work, &mut outcome);
         let failed = outcome.failed > 0;
         let took = started.elapsed();
-        if let Some(ground) = ground {
-            let complete = self.source != Source::BootCritical;
-            let passed = outcome.passed(generation, ground.node, facts, took);
-            self.health.passed(Passed { complete, ..passed });
+        if let Some(Ground { node, .. }) = ground {
+            self.passed(outcome.passed(generation, node, facts, took));
         }
         let applied = Applied {
             generation,
@@ -249,8 +226,10 @@ impl<K: Kernel> Programmer<K> {
             failures: outcome.failures(),
             failed: outcome.failed,
             drift: self.drift.counts(),
+            began: Some(started),
+            steps: outcome.steps.done().into(),
         };
-        tell(&applied, why, self.source);
+        tell(&applied, why, self.source, trace);
         // Schedulers that are still to be changed do not hold back the acknowledgement, or the next
         // plan would wait for all of them: what is served, and by whom, is in force.
         self.applied.send_replace(applied);
@@ -260,6 +239,11 @@ impl<K: Kernel> Programmer<K> {
             period,
             took: started.elapsed(),
         }
+    }
+
+    fn passed(&self, passed: Passed) {
+        let complete = self.source != Source::BootCritical;
+        self.health.passed(Passed { complete, ..passed });
     }
 
     fn work_on(&mut self, work: Work, outcome: &mut Outcome) {
@@ -322,9 +306,11 @@ impl<K: Kernel> Programmer<K> {
         }
         self.unrecorded |= owned.claim(desired);
         self.put_on_record(owned, outcome);
-        let phases = diff(shadow, desired, owned).into_iter();
+        let phases = outcome.step("diff", |_| diff(shadow, desired, owned));
         let may_take_away = self.source == Source::Controller;
-        let phases = phases.filter(|(phase, _)| may_take_away || !phase.takes_away());
+        let phases = phases
+            .into_iter()
+            .filter(|(phase, _)| may_take_away || !phase.takes_away());
         let mut phases = phases.peekable();
         while let Some((phase, ops)) = phases.next() {
             debug!(?phase, operations = ops.len(), "writing");
@@ -339,16 +325,18 @@ impl<K: Kernel> Programmer<K> {
             for (op, reason) in held_back {
                 outcome.hold_back(&KernelError::new(&op, reason));
             }
-            for ops in ops.chunks(AT_ONCE) {
-                self.apply(ops, shadow, desired, outcome);
-            }
+            outcome.step(phase.name(), |outcome| {
+                for ops in ops.chunks(AT_ONCE) {
+                    self.apply(ops, shadow, desired, outcome);
+                }
+            });
         }
         let sound = self.begin_drains(shadow, desired, owned, scope);
         self.unrecorded |= owned.release(shadow, desired, scope);
         self.put_on_record(owned, outcome);
         // Before the rest is written, the next datagram would make the same flow again (S-128).
         if self.source == Source::Controller {
-            self.flows.clean(&mut self.kernel, desired);
+            outcome.step("flows", |_| self.flows.clean(&mut self.kernel, desired));
         }
         sound && !outcome.in_doubt
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan_plan::{Entry, EntryKey, HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges};
+use portolan_proto::TraceContext;
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::Watermark;
 
@@ -30,6 +31,8 @@ struct State {
     plan: Arc<NodePlan>,
     generation: u64,
     source: Source,
+    /// The trace of the last change.
+    trace: Option<TraceContext>,
     taken: u64,
     change: Change,
     disturbed: bool,
@@ -102,6 +105,8 @@ pub struct Taken {
     pub hash: PlanHash,
     /// Where it is from.
     pub source: Source,
+    /// The trace that its last change belongs to.
+    pub trace: Option<TraceContext>,
     /// The plan, or what of it changed.
     pub what: TakenPlan,
 }
@@ -130,6 +135,7 @@ impl State {
             generation: self.generation,
             hash: self.plan.usable_hash(),
             source: self.source,
+            trace: self.trace,
             what,
         }
     }
@@ -154,6 +160,19 @@ impl PlanSlot {
     /// # Errors
     /// [`HashMismatch`] when they do not lead to the announced hash.
     pub fn commit(&self, staged: StagedChanges, expected: PlanHash) -> Result<u64, HashMismatch> {
+        self.commit_traced(staged, expected, None)
+    }
+
+    /// The same, of a change that belongs to a trace.
+    ///
+    /// # Errors
+    /// See [`PlanSlot::commit`].
+    pub(crate) fn commit_traced(
+        &self,
+        staged: StagedChanges,
+        expected: PlanHash,
+        trace: Option<TraceContext>,
+    ) -> Result<u64, HashMismatch> {
         let mut state = self.lock();
         let State { plan, change, .. } = &mut *state;
         change.note(&staged, plan);
@@ -163,6 +182,7 @@ impl PlanSlot {
             // What was left alone so far is compared now.
             state.change = Change::Everything;
         }
+        state.trace = trace;
         state.generation += 1;
         self.bell.notify_all();
         Ok(state.generation)

@@ -11,9 +11,11 @@ pub mod draining;
 mod encode;
 pub mod item;
 mod settings;
+mod trace;
 
 pub use decode::{DecodeError, decode_entry};
 pub use encode::encode_entry;
+pub use trace::TraceContext;
 
 /// The newest version of the wire spoken here. Of two peers both speak the newest that both know.
 pub const WIRE_VERSION: u32 = 2;
@@ -26,6 +28,9 @@ pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// How many bytes of entries are put into one message, so that a slow agent costs little.
 pub const CHUNK_BYTES: usize = 64 * 1024;
+
+/// How many times of triggers a batch tells. What is left out is younger than what is told.
+pub const TRIGGERS_TOLD: usize = 16;
 
 /// Generated messages; see the .proto files for what they mean.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]

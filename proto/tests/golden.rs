@@ -58,6 +58,22 @@ fn answers() -> Vec<(&'static str, Answer)> {
         failed_operations: 1,
         refused: false,
         undecodable: vec!["head/shop/cart".into()],
+        timing: None,
+    };
+    let timed = wire::Ack {
+        batch: 3,
+        timing: Some(wire::Timing {
+            waited_microseconds: 20,
+            total_microseconds: 1600,
+            steps: vec![wire::Step {
+                name: "servers".into(),
+                after_microseconds: 300,
+                microseconds: 900,
+                operations: 12,
+                failed: 1,
+            }],
+        }),
+        ..wire::Ack::default()
     };
     let status = wire::Status {
         draining: vec![vec![10, 244, 1, 5]],
@@ -74,6 +90,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("hello", Answer::Hello(hello)),
         ("ack", Answer::Ack(ack)),
         ("status", Answer::Status(status)),
+        ("timed ack", Answer::Ack(timed)),
     ]
 }
 
@@ -93,6 +110,14 @@ fn messages() -> Vec<(&'static str, Message)> {
         snapshot: true,
         buckets: vec![1, 255],
         watermark: Some(watermark()),
+        trace: Vec::new(),
+        triggered_microseconds: Vec::new(),
+    };
+    let traced = wire::Begin {
+        batch: 4,
+        trace: [hash(0xb1), vec![0xb2; 8]].concat(),
+        triggered_microseconds: vec![1_700_000_000_000_000],
+        ..wire::Begin::default()
     };
     let commit = wire::Commit {
         batch: 3,
@@ -112,6 +137,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("commit", Message::Commit(commit)),
         ("gone", Message::Gone(gone)),
         ("batch", Message::Batch(batch)),
+        ("traced begin", Message::Begin(traced)),
     ]
 }
 

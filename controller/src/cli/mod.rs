@@ -4,10 +4,12 @@
 
 mod agents;
 pub(crate) mod explain;
+mod feed;
 mod near;
 mod open;
 pub(crate) mod plan;
 mod run;
+mod telemetry;
 mod trust;
 pub(crate) mod what_if;
 

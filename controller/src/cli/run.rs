@@ -1,6 +1,6 @@
 //! `portolan-controller run`: where engine, store and server meet.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use kube::Client;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
-use tracing_subscriber::EnvFilter;
 
 use super::agents::AgentsArguments;
+use super::feed::Feed;
 use super::open::{Opened, open};
+use super::telemetry::{Telemetry, TelemetryArguments};
 use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::admin::{self, Pages};
@@ -34,7 +34,6 @@ use crate::publish::Publisher;
 use crate::rollout::Rollout;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
-use crate::trust::{ApiReviewer, Reviewer};
 use crate::watch::{self, Watches};
 
 /// How long streams may take to end once the program was asked to.
@@ -89,14 +88,8 @@ pub(super) struct RunArguments {
     name: Option<String>,
     #[command(flatten)]
     agents: AgentsArguments,
-    /// What is logged: error, warn, info, debug, or a filter like portolan_controller=debug.
-    #[arg(
-        long,
-        value_name = "FILTER",
-        default_value = "info",
-        env = "PORTOLAN_LOG"
-    )]
-    log: String,
+    #[command(flatten)]
+    telemetry: TelemetryArguments,
 }
 
 impl RunArguments {
@@ -130,35 +123,34 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         admin: arguments.admin,
         agents: arguments.agents.agents(),
     };
-    let (log, lease) = (arguments.log, arguments.lease);
+    let lease = arguments.lease;
     let name = arguments.name;
     let lease = lease.map(|lease| (lease, name.unwrap_or_else(lease::own_name)));
     let config = match Config::new(asked) {
         Ok(config) => config,
         Err(error) => return tell(UNUSABLE, &error),
     };
-    let filter = match EnvFilter::try_new(&log) {
-        Ok(filter) => filter,
-        Err(error) => return tell(UNUSABLE, &format!("--log {log:?}: {error}")),
+    let telemetry = match arguments.telemetry.start() {
+        Ok(telemetry) => telemetry,
+        Err(error) => return tell(UNUSABLE, &error),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
     let ended = runtime
         .context("start the runtime")
-        .and_then(|rt| rt.block_on(follow(config, lease)));
+        .and_then(|rt| rt.block_on(follow(config, lease, telemetry)));
     match ended {
         Ok(()) => OK,
         Err(error) => tell(INCOMPLETE, &format!("{error:#}")),
     }
 }
 
-async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::Result<()> {
+async fn follow(
+    config: Config,
+    lease: Option<(LeaseName, String)>,
+    telemetry: Telemetry,
+) -> anyhow::Result<()> {
     // The handlers stand before anything is there that would have to be cleaned up.
     let terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
     let interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
@@ -188,9 +180,14 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
     let store = Arc::new(Store::default());
     let board = Arc::new(Board::default());
     let agents = config.agents.zip(port(&listen));
-    let mut following = Following::start(feed, config.plans_dir, lease, agents, &store, &board);
+    let own = own_name(lease.as_ref());
+    let changes = telemetry.changes.clone();
+    let engine = Engine::new(Shared::default(), store.clone(), config.plans_dir);
+    let engine = engine.noting(changes.clone());
+    let metrics = observe(telemetry, &counters, &store, &board, &own);
+    let mut following = Following::start(feed, engine, lease, agents, &store, &board, &own);
     let pages = Pages {
-        metrics: Metrics::new(&counters, board.clone(), store.clone()),
+        metrics,
         store: store.clone(),
         board: board.clone(),
         started: SystemTime::now(),
@@ -199,7 +196,8 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
     };
     let pages = admin::serve(config.admin, Arc::new(pages));
     let (end, ended) = oneshot::channel::<()>();
-    let served = serve(listener, store, board, async { drop(ended.await) });
+    let ended = async { drop(ended.await) };
+    let served = serve(listener.noting(changes), store, board, ended);
     let result = tokio::select! {
         result = served => result.context("serve plans"),
         // Streams of agents never end by themselves; they connect again elsewhere.
@@ -218,6 +216,24 @@ async fn follow(config: Config, lease: Option<(LeaseName, String)>) -> anyhow::R
     result
 }
 
+fn own_name(lease: Option<&(LeaseName, String)>) -> String {
+    lease.map_or_else(lease::own_name, |(_, name)| name.clone())
+}
+
+/// Begins to follow changes, and puts together all that is counted.
+fn observe(
+    telemetry: Telemetry,
+    counters: &Counters,
+    store: &Arc<Store>,
+    board: &Arc<Board>,
+    own: &str,
+) -> Metrics {
+    let mut metrics = Metrics::new(counters, board.clone(), store.clone());
+    metrics.add(&telemetry.figures);
+    telemetry.follow(board.clone(), own);
+    metrics
+}
+
 /// Waits until somebody ends the program, and lets streams end first.
 async fn signalled(mut terminate: Signal, mut interrupt: Signal, end: oneshot::Sender<()>) {
     let signal = tokio::select! {
@@ -234,27 +250,6 @@ fn port(listen: &Listen) -> Option<u16> {
     match listen {
         Listen::Tcp(address) => Some(address.port()),
         Listen::Unix(_) => None,
-    }
-}
-
-/// Where objects come from, open.
-enum Feed {
-    Manifests(PathBuf),
-    Cluster(Client),
-}
-
-impl Feed {
-    fn client(&self) -> Option<Client> {
-        match self {
-            Self::Manifests(_) => None,
-            Self::Cluster(client) => Some(client.clone()),
-        }
-    }
-
-    /// Who knows users.
-    fn reviewer(&self) -> Option<Arc<dyn Reviewer>> {
-        let client = self.client()?;
-        Some(Arc::new(ApiReviewer::new(client)))
     }
 }
 
@@ -277,14 +272,14 @@ struct Following {
 impl Following {
     fn start(
         feed: Feed,
-        plans_dir: Option<PathBuf>,
+        engine: Engine,
         lease: Option<(LeaseName, String)>,
         agents: Option<(Agents, u16)>,
         store: &Arc<Store>,
         board: &Arc<Board>,
+        own: &str,
     ) -> Self {
-        let known = Shared::default();
-        let engine = Engine::new(known.clone(), store.clone(), plans_dir);
+        let known = engine.known();
         let (stop, stopped) = std::sync::mpsc::sync_channel(1);
         match feed {
             Feed::Manifests(path) => {
@@ -303,10 +298,7 @@ impl Following {
                 let (watches, seen) = watch::start(&client);
                 let relist = watches.relist();
                 store.relist_by(move |kind| relist.ask(kind));
-                let own = lease
-                    .as_ref()
-                    .map_or_else(lease::own_name, |(_, name)| name.clone());
-                let (events, writer) = Events::new(client.clone(), &own);
+                let (events, writer) = Events::new(client.clone(), own);
                 // Ends when nobody tells anything any more.
                 drop(tokio::spawn(writer.run()));
                 let rollout = Rollout::new(client.clone(), known.clone(), events.clone());

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::Receiver;
 use tracing::{error, info};
 
 use super::{Engine, Journal, Names, News};
+use crate::changes::Came;
 use crate::known::Known;
 use crate::object::{Found, ObjectId};
 use crate::watch::{Kind, Mark, Seen};
@@ -90,18 +91,19 @@ impl ClusterSource {
             return;
         }
         let batch = std::mem::take(&mut self.waiting);
-        let (events, changed) = self.translate(batch);
+        let (events, changed, came) = self.translate(batch);
         // Before what was planned: to be thought ahead costs a list, to be thought behind a plan that
         // goes back.
         self.engine.store.note_marks(&self.marks);
         if !(events.is_empty() && self.engine.published) {
-            self.engine.plan(events, &changed, start);
+            self.engine.plan(events, &changed, start, came);
         }
         self.engine.store.note_planned();
     }
 
     /// Turns what was seen into events, and notes what is wrong with it.
-    fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String) {
+    fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String, Came) {
+        let mut came = Came::default();
         let mut events = Vec::with_capacity(batch.len());
         let mut names = Names::default();
         let mut readable = Vec::new();
@@ -138,6 +140,7 @@ impl ClusterSource {
                     readable.push(id);
                 }
                 Seen::Read(kind, mark) => drop(self.marks.insert(kind, mark)),
+                Seen::Came { at, triggered } => came.note(at, triggered),
                 Seen::Gone(id) => {
                     names.add(|| format!("{id} (gone)"));
                     self.journal.forget(&id);
@@ -151,7 +154,7 @@ impl ClusterSource {
         for id in &readable {
             self.engine.tell(News::Readable(id));
         }
-        (events, names.in_words())
+        (events, names.in_words(), came)
     }
 
     /// Settings that cannot be read at the start are waited for: nobody knows what nodes have.
@@ -242,7 +245,7 @@ impl Kept {
                     last.push(seen);
                 }
             }
-            Seen::Present(_) | Seen::Gone(_) | Seen::Unreadable(..) => {}
+            Seen::Present(_) | Seen::Gone(_) | Seen::Unreadable(..) | Seen::Came { .. } => {}
         }
     }
 

@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use super::folder::{Folder, Scan};
 use super::{Engine, Names};
+use crate::changes::Came;
 use crate::manifests::{Found, ObjectId, Problem, Severity};
 
 /// How often the manifests are looked at. A look costs one call for each file.
@@ -85,7 +86,7 @@ impl ManifestSource {
         }
         let (events, changed) = difference(&self.objects, &scan.objects);
         self.objects = scan.objects;
-        self.engine.plan(events, &changed, start);
+        self.engine.plan(events, &changed, start, Came::default());
     }
 
     /// Logs what was not true before.

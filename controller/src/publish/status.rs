@@ -5,8 +5,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
 use portolan_crds as crds;
 use portolan_crds::condition;
 

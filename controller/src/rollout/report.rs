@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_status_that_nobody_wrote_for_long_says_that_nothing_was_heard() {
         let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let moment = k8s_openapi::jiff::Timestamp::try_from(written).unwrap();
+        let moment = jiff::Timestamp::try_from(written).unwrap();
         let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(moment);
         let status = crds::ProxyPlanStatus {
             heartbeat_time: Some(time),

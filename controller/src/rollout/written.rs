@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use portolan_crds as crds;
 use portolan_crds::limit;
 use portolan_rollout::{Moment, Phase, Policy, Progress, Scope, Stage, State, Tally, Wave};

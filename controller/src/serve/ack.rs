@@ -12,6 +12,7 @@ use super::confirmed::Confirmed;
 use super::draining::Draining;
 use super::drift;
 use super::session::End;
+use super::trip::Trip;
 use crate::board::{Acked, Board, REMEMBERED};
 
 /// No answer for so long is told: an agent that hangs says nothing itself. Longer than the agent
@@ -31,15 +32,17 @@ pub(super) struct Sent {
     number: u64,
     snapshot: bool,
     made: Instant,
+    pub(super) trip: Trip,
 }
 
 impl Sent {
     /// A batch of what was planned then.
-    pub(super) fn new(number: u64, snapshot: bool, made: Instant) -> Self {
+    pub(super) fn new(number: u64, snapshot: bool, made: Instant, trip: Trip) -> Self {
         Self {
             number,
             snapshot,
             made,
+            trip,
         }
     }
 }
@@ -79,6 +82,8 @@ pub(super) async fn wait(
     };
     report(&hello.node, &ack);
     let acked = acked(&ack, sent.made);
+    // Before it is in force for those who look: they then look for this.
+    sent.trip.answered(hello, &ack);
     notes.confirmed.applied(acked.applied);
     board.acked(&hello.node, acked, SystemTime::now());
     if ack.refused && sent.snapshot {

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::Io;
 use super::entrance::Entrance;
+use crate::changes::Changes;
 use crate::metrics::Counters;
 
 /// An address to listen on.
@@ -78,6 +79,15 @@ impl fmt::Display for Listen {
 pub struct Listener {
     pub(super) socket: Socket,
     pub(super) entrance: Entrance,
+    pub(super) changes: Changes,
+}
+
+impl Listener {
+    /// Notes there what becomes of each change.
+    #[must_use]
+    pub fn noting(self, changes: Changes) -> Self {
+        Self { changes, ..self }
+    }
 }
 
 /// An open socket.
@@ -148,7 +158,12 @@ impl Listen {
             error,
         };
         let (socket, listen) = opened.map_err(failed)?;
-        Ok((Listener { socket, entrance }, listen))
+        let listener = Listener {
+            socket,
+            entrance,
+            changes: Changes::default(),
+        };
+        Ok((listener, listen))
     }
 }
 

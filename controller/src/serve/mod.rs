@@ -12,6 +12,7 @@ mod entrance;
 mod listen;
 mod pace;
 mod session;
+mod trip;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::board::Board;
+use crate::changes::Changes;
 use crate::store::Store;
 use crate::trust::{Admission, Reason, Refusal};
 
@@ -50,6 +52,7 @@ struct Plans {
     store: Arc<Store>,
     board: Arc<Board>,
     entrance: Entrance,
+    changes: Changes,
     pace: Pace,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
@@ -137,11 +140,16 @@ pub async fn serve(
         end.await;
         tell_streams.send_replace(true);
     };
-    let Listener { socket, entrance } = listener;
+    let Listener {
+        socket,
+        entrance,
+        changes,
+    } = listener;
     let plans = PlanStreamServer::new(Plans {
         store,
         board,
         entrance: entrance.clone(),
+        changes,
         pace: Pace::default(),
         ending,
     })

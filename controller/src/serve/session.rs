@@ -20,6 +20,7 @@ use super::behind;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
 use super::pace::Turns;
+use super::trip::Trip;
 use crate::board::{Board, InForce};
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::trust::Admission;
@@ -246,13 +247,20 @@ impl Serving<'_> {
             return Ok(Served::Done);
         };
         let snapshot = matches!(walk.begin(), Begin::Nothing);
-        let sent = Sent::new(self.batches + 1, snapshot, made);
+        let trip = Trip::begin(&self.plans.changes, store.causes(&walk));
+        let mut sent = Sent::new(self.batches + 1, snapshot, made, trip);
         let watermark = || behind::news(&mut self.told, &store.marks().borrow());
         let (before, version) = (self.batches, self.version);
-        match send(self.queue, store, &mut walk, watermark, before, version).await? {
+        let batch = Batch {
+            before,
+            version,
+            trip: &sent.trip,
+        };
+        match send(self.queue, store, &mut walk, watermark, batch).await? {
             Sending::Nothing => {}
             Sending::Done => {
                 self.turns.taken();
+                sent.trip.handed();
                 self.batches += 1;
                 let (board, notes) = (&self.plans.board, &mut self.notes);
                 if !ack::wait(answers, self.hello, &sent, board, notes).await? {
@@ -301,15 +309,27 @@ enum Sending {
     Outdated,
 }
 
-/// Sends a batch with the number after `before`, piece by piece as the agent takes it. The first one is
-/// sent even when it is empty: it tells the agent that it is right.
+/// What a batch says of itself.
+struct Batch<'a> {
+    /// How many were sent before.
+    before: u64,
+    /// Of the wire.
+    version: u32,
+    trip: &'a Trip,
+}
+
+/// Sends a batch, piece by piece as the agent takes it. The first one is sent even when it is empty: it
+/// tells the agent that it is right.
 async fn send(
     queue: &Queue,
     store: &Store,
     walk: &mut Walk,
     watermark: impl FnOnce() -> Option<wire::Watermark>,
-    before: u64,
-    version: u32,
+    Batch {
+        before,
+        version,
+        trip,
+    }: Batch<'_>,
 ) -> Result<Sending, End> {
     let Ok(first) = store.more(walk, CHUNK_BYTES) else {
         return Ok(Sending::Outdated);
@@ -326,6 +346,8 @@ async fn send(
             Begin::Nothing | Begin::Position(_) => Vec::new(),
         },
         watermark: (version >= WHOLE_SINCE).then(watermark).flatten(),
+        trace: trip.trace(),
+        triggered_microseconds: trip.triggered(),
     };
     let commit = |walk: &Walk| wire::Commit {
         batch,

@@ -4,6 +4,7 @@
 //! remembers a [`Position`], not a copy of what it sent: what changed since is worked out from the
 //! log of replaced Services, at the cost of the change.
 
+mod causes;
 mod changed;
 mod count;
 mod encoded;
@@ -21,12 +22,14 @@ use portolan_plan::{BucketHashes, EntryKey, NodeEntry, NodePlan, PlanHash, Servi
 use portolan_planner::{PlannedService, Update};
 use tokio::sync::watch;
 
+use causes::Causes;
 use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
 use history::History;
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
 
+use crate::changes::Cause;
 use crate::watch::{Kind, Mark};
 
 /// Asks for a consistent list of a kind.
@@ -62,6 +65,7 @@ struct Plans {
     residents: BTreeSet<IpAddr>,
     history: History,
     changed: Changed,
+    causes: Causes,
 }
 
 /// Where a Service stands.
@@ -110,7 +114,12 @@ impl Default for Store {
 
 impl Store {
     /// Takes what the planner changed, and wakes the streams.
-    pub fn publish(&self, update: Update) {
+    pub fn publish(&self, update: Update) -> u64 {
+        self.publish_since(update, None)
+    }
+
+    /// The same, with what it came from. Gives back the version of the plans that it led to.
+    pub fn publish_since(&self, update: Update, cause: Option<Arc<Cause>>) -> u64 {
         let mut plans = self.plans.write().unwrap_or_else(PoisonError::into_inner);
         plans.version += 1;
         let version = plans.version;
@@ -127,8 +136,23 @@ impl Store {
                 plans.residents.remove(&address);
             }
         }
+        if let Some(cause) = cause {
+            plans.causes.push(version, cause);
+        }
         drop(plans);
         self.version.send_replace(version);
+        version
+    }
+
+    /// What the changes came from that a batch brings to a node, the oldest first. Nothing for a node
+    /// that is led from what it says to hold: nobody knows which of them are new to it.
+    pub fn causes(&self, walk: &Walk) -> Vec<Arc<Cause>> {
+        let Begin::Position(position) = walk.begin() else {
+            return Vec::new();
+        };
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        let to = walk.end().version();
+        plans.causes.between(position.version(), to)
     }
 
     /// Those of the addresses that no endpoint of the cluster has any more; `None` before a first plan

@@ -5,7 +5,6 @@
 //! `told`. I/O is in `reviewer`. A token is in memory as long as its stream, and in no log.
 
 mod admission;
-mod bucket;
 mod cache;
 mod claims;
 mod gate;

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::bucket::Bucket;
 use super::cache::Cache;
 use super::claims::Claims;
 use super::refusal::{Reason, Refusal};
 use super::reviewer::Reviewer;
 use super::token::{Token, TokenHash};
 use super::verdict::{self, Identity};
+use crate::bucket::Bucket;
 use crate::metrics::Counters;
 
 /// Reviews in a second, after a first burst: 5,000 agents are through in less than a minute.

@@ -5,7 +5,7 @@
 //! also survives a store that was restored to an older state.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -21,6 +21,7 @@ use super::mark::Ledger;
 use super::object::{Text, identity, read};
 use super::once;
 use super::problem::Problem;
+use super::triggers::Triggers;
 use super::{Kind, Seen};
 
 /// Objects in one page of a list.
@@ -73,6 +74,7 @@ pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>, as
         troubled: None,
         pause: FIRST_PAUSE,
         ledger: Ledger::default(),
+        triggers: Triggers::new(SystemTime::now()),
         asked,
     };
     follower.run().await;
@@ -95,6 +97,8 @@ struct Follower {
     pause: Duration,
     /// How far this kind was read.
     ledger: Ledger,
+    /// What slices say of when they changed.
+    triggers: Triggers,
     /// Rung when all has to be listed again.
     asked: Arc<Notify>,
 }
@@ -303,16 +307,20 @@ impl Follower {
             );
             return Ok(None);
         };
+        let (at, mut triggered) = (SystemTime::now(), None);
         let version = object.version.clone();
         let seen = if gone {
             self.ledger.gone(&object);
+            self.triggers.forget(&object.id);
             Some(Seen::Gone(object.id))
         } else {
             self.ledger.present(&object);
+            triggered = self.triggers.news(self.kind, &object.id, text);
             read(self.kind, text).map(Seen::from)
         };
         if let Some(seen) = seen {
             self.tell(seen).await?;
+            self.tell(Seen::Came { at, triggered }).await?;
             self.tell_mark().await?;
         }
         Ok(Some(version))

@@ -11,6 +11,7 @@ mod mark;
 mod object;
 mod once;
 mod problem;
+mod triggers;
 
 pub use kind::Kind;
 pub use mark::Mark;
@@ -18,6 +19,7 @@ pub use once::{Everything, everything};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use kube::Client;
 use tokio::sync::{Notify, mpsc};
@@ -49,6 +51,13 @@ pub enum Seen {
     Gone(ObjectId),
     /// How far the kind was read with all that came before.
     Read(Kind, Mark),
+    /// What was told just before came alone, and not with a list.
+    Came {
+        /// When.
+        at: SystemTime,
+        /// When what it tells of happened, if it says so and is the first to do.
+        triggered: Option<SystemTime>,
+    },
 }
 
 /// Asks watches to list again.

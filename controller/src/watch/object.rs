@@ -18,6 +18,13 @@ use crate::object::{Found, ObjectId};
 #[serde(transparent)]
 pub(super) struct Text(Box<RawValue>);
 
+impl Text {
+    /// Reads something of it.
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.0.get())
+    }
+}
+
 /// What can be read of any object.
 #[derive(Debug, Deserialize)]
 struct Named {

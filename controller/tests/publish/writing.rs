@@ -246,7 +246,7 @@ async fn an_agent_that_goes_is_unknown_after_a_minute_unless_another_controller_
     world.pass(30).await;
     assert_eq!(world.conditions("node-a")[0], "Applied=True");
     // Another controller has the stream of node-b now and says so.
-    let heartbeat = k8s_openapi::jiff::Timestamp::try_from(wall()).unwrap();
+    let heartbeat = jiff::Timestamp::try_from(wall()).unwrap();
     world.server.edit("proxyplans", "node-b", |object| {
         object["status"]["heartbeatTime"] = json!(heartbeat.to_string());
     });

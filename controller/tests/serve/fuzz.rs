@@ -52,6 +52,22 @@ fn hello() -> impl Strategy<Value = wire::Hello> {
     )
 }
 
+/// Times that no agent measures.
+fn timing(many: u64) -> wire::Timing {
+    let step = wire::Step {
+        name: "diff".into(),
+        after_microseconds: many,
+        microseconds: u64::MAX - many,
+        operations: many,
+        failed: many,
+    };
+    wire::Timing {
+        waited_microseconds: many,
+        total_microseconds: many / 2,
+        steps: vec![step; 3],
+    }
+}
+
 fn answer() -> impl Strategy<Value = Answer> {
     let words = || vec("\\PC{0,12}", 0..12);
     let ack = (
@@ -75,6 +91,7 @@ fn answer() -> impl Strategy<Value = Answer> {
                 failed_operations: many,
                 refused,
                 undecodable,
+                timing: Some(timing(many)),
             })
         },
     );

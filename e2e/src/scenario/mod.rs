@@ -91,6 +91,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::REPLICAS,
     cluster::INSTALL,
     cluster::WAVES,
+    cluster::TRACES,
     cluster::CHURN,
     cluster::MEMORY,
 ];

@@ -63,6 +63,32 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Its name in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Ground => "ground",
+            Self::CreateSets => "create sets",
+            Self::Admit => "admit",
+            Self::Guard => "guard",
+            Self::Hidden => "hidden servers",
+            Self::Rules => "rules",
+            Self::BootCritical => "boot-critical servers",
+            Self::Servers => "servers",
+            Self::Answer => "answer",
+            Self::Refuse => "refuse",
+            Self::Route => "route",
+            Self::Unroute => "unroute",
+            Self::Unrefuse => "unrefuse",
+            Self::Unanswer => "unanswer",
+            Self::Drain => "drain",
+            Self::RemoveServers => "remove servers",
+            Self::Unguard => "unguard",
+            Self::Unadmit => "unadmit",
+            Self::Reschedule => "reschedule",
+        }
+    }
+
     /// Whether something is taken away that is there.
     pub fn takes_away(self) -> bool {
         match self {

@@ -3,23 +3,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use portolan_plan::{EntryKey, Family, StagedChanges};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family as Labelled, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::registry::Registry;
 
 use super::OfFamily;
 use crate::health::{Moment, Passed};
 
+/// So many triggers of what waits are remembered; the ones left out are the youngest.
+const MOST_TRIGGERS: usize = 64;
+
 /// So many batches that wait are told apart; the stream has one in flight.
 const MOST_WAITING: usize = 4;
 
 /// How many Services and lists of endpoints a batch changes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Services.
     pub services: u64,
@@ -27,6 +31,8 @@ pub struct Changes {
     pub ipv4: u64,
     /// Lists of IPv6 endpoints.
     pub ipv6: u64,
+    /// When what it is about happened, since 1970, as far as somebody told.
+    pub triggered: Vec<Duration>,
 }
 
 impl Changes {
@@ -46,20 +52,27 @@ impl Changes {
         changes
     }
 
+    /// The same, of what happened then.
+    #[must_use]
+    pub fn since(self, triggered: Vec<Duration>) -> Self {
+        Self { triggered, ..self }
+    }
+
     /// Lists of endpoints of a family.
-    pub(super) fn endpoints(self, family: Family) -> u64 {
+    pub(super) fn endpoints(&self, family: Family) -> u64 {
         match family {
             Family::Ipv4 => self.ipv4,
             Family::Ipv6 => self.ipv6,
         }
     }
 
-    fn and(self, more: Self) -> Self {
-        Self {
-            services: self.services + more.services,
-            ipv4: self.ipv4 + more.ipv4,
-            ipv6: self.ipv6 + more.ipv6,
-        }
+    fn and(mut self, more: &Self) -> Self {
+        self.services += more.services;
+        self.ipv4 += more.ipv4;
+        self.ipv6 += more.ipv6;
+        self.triggered.extend_from_slice(&more.triggered);
+        self.triggered.truncate(MOST_TRIGGERS);
+        self
     }
 }
 
@@ -79,6 +92,19 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
+/// Makes the histogram of the time from a pod to the kernel, with the buckets of kube-proxy.
+#[derive(Debug, Clone, Copy)]
+struct ToKernel;
+
+impl MetricConstructor<Histogram> for ToKernel {
+    fn new_metric(&self) -> Histogram {
+        let quarters = linear_buckets(0.25, 0.25, 2);
+        let seconds = linear_buckets(1.0, 1.0, 59);
+        let minutes = linear_buckets(60.0, 5.0, 12).chain(linear_buckets(120.0, 30.0, 7));
+        Histogram::new(quarters.chain(seconds).chain(minutes))
+    }
+}
+
 type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 /// All that is counted.
@@ -92,6 +118,7 @@ pub struct Counters {
     services: Labelled<OfFamily, Counter>,
     endpoints: Labelled<OfFamily, Counter>,
     unloaded_rules: Labelled<OfFamily, Counter>,
+    programming: Labelled<OfFamily, Histogram, ToKernel>,
     operations: Counter,
     failures: Counter,
     waiting: Mutex<BTreeMap<u64, Changes>>,
@@ -110,6 +137,7 @@ impl Default for Counters {
             services: Labelled::default(),
             endpoints: Labelled::default(),
             unloaded_rules: Labelled::default(),
+            programming: Labelled::new_with_constructor(ToKernel),
             operations: Counter::default(),
             failures: Counter::default(),
             waiting: Mutex::default(),
@@ -125,6 +153,7 @@ impl Default for Counters {
             drop(counters.services.get_or_create(&family));
             drop(counters.endpoints.get_or_create(&family));
             drop(counters.unloaded_rules.get_or_create(&family));
+            drop(counters.programming.get_or_create(&family));
         }
         counters
     }
@@ -152,7 +181,7 @@ impl Counters {
         if waiting.len() >= MOST_WAITING
             && let Some((_, last)) = waiting.pop_last()
         {
-            changes = changes.and(last);
+            changes = last.and(&changes);
         }
         waiting.insert(generation, changes);
     }
@@ -173,16 +202,31 @@ impl Counters {
         self.operations.inc_by(count(pass.operations));
         self.failures.inc_by(count(pass.failed));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|generation, _| *generation > pass.generation);
+        let still = waiting.split_off(&(pass.generation + 1));
+        let done = std::mem::replace(&mut *waiting, still);
+        drop(waiting);
+        self.programmed(done.values(), pass, now);
+    }
+
+    /// Changes that came from somewhere are in force, where nothing failed (S-187).
+    fn programmed<'a>(&self, done: impl Iterator<Item = &'a Changes>, pass: &Passed, now: Moment) {
+        let sound = Family::BOTH
+            .into_iter()
+            .filter(|family| !pass.failed_families.contains(family));
+        let sound: Vec<OfFamily> = sound.map(OfFamily::from).collect();
+        for triggered in done.flat_map(|changes| &changes.triggered) {
+            // Another machine's clock may be ahead of ours.
+            let took = (seconds(now) - triggered.as_secs_f64()).max(0.0);
+            for family in &sound {
+                self.programming.get_or_create(family).observe(took);
+            }
+        }
     }
 
     /// What was received and not taken by any pass yet.
     pub(super) fn waiting(&self) -> Changes {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting
-            .values()
-            .copied()
-            .fold(Changes::default(), Changes::and)
+        waiting.values().fold(Changes::default(), Changes::and)
     }
 
     /// Gives all of them names.
@@ -191,6 +235,7 @@ impl Counters {
         let proxy = registry.sub_registry_with_prefix("kubeproxy");
         proxy.register("proxy_healthz", "Answers of /healthz, by code", self.healthz.clone());
         proxy.register("proxy_livez", "Answers of /livez, by code", self.livez.clone());
+        proxy.register("network_programming_duration_seconds", "Time from the change of a pod or Service, as its EndpointSlice tells it, until it was in force here", self.programming.clone());
         let sync = proxy.sub_registry_with_prefix("sync_proxy_rules");
         sync.register("duration_seconds", "Time of passes", self.durations.clone());
         sync.register("last_timestamp_seconds", "When a pass ended last that did not fail in the family", self.last.clone());

@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, NodeEntry};
 use portolan_reconcile::{Op, VirtualServerKey};
 
+use super::steps::Steps;
 use crate::health::{FactsChange, Passed};
 use crate::kernel::KernelError;
 
@@ -36,6 +37,8 @@ pub(super) struct Outcome {
     consequences: Vec<Cause>,
     /// Virtual servers that could not be made.
     absent: BTreeSet<VirtualServerKey>,
+    /// What took the time.
+    pub(super) steps: Steps,
 }
 
 /// A failure, and how many others have the same reason.
@@ -46,6 +49,15 @@ struct Cause {
 }
 
 impl Outcome {
+    /// Does a part of the pass, and notes how long it took and what came of it.
+    pub(super) fn step<T>(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let (began, made, failed) = (Instant::now(), self.operations, self.failed);
+        let done = work(self);
+        let (made, failed) = (self.operations - made, self.failed - failed);
+        self.steps.note(name, began, made, failed);
+        done
+    }
+
     /// Something failed that is no operation, and these families lack something.
     pub(super) fn fail(&mut self, error: &KernelError, families: &[Family]) {
         self.failed += 1;

@@ -1,6 +1,7 @@
 //! Which of the plan a pass works on: all of it, or only what changed since the pass before.
 
 use portolan_plan::PlanHash;
+use portolan_proto::TraceContext;
 use portolan_reconcile::{Desired, HostNetwork, Part};
 
 use super::{Outcome, Programmer};
@@ -13,6 +14,8 @@ pub(super) struct Job {
     pub(super) generation: u64,
     pub(super) hash: PlanHash,
     pub(super) facts: FactsChange,
+    /// The trace that the plan's last change belongs to.
+    pub(super) trace: Option<TraceContext>,
     pub(super) work: Work,
 }
 
@@ -23,6 +26,7 @@ impl Job {
             generation: taken.generation,
             hash: taken.hash,
             facts: FactsChange::of(&taken.what),
+            trace: taken.trace,
             work: Work::Whole(None),
         }
     }

@@ -21,6 +21,18 @@ pub(super) struct Pass {
     pub(super) took: Duration,
 }
 
+impl Pass {
+    /// There was nothing to do yet.
+    pub(super) fn nothing(period: Duration, took: Duration) -> Self {
+        Self {
+            failed: false,
+            unfinished: false,
+            period,
+            took,
+        }
+    }
+}
+
 /// When the next look is due.
 #[derive(Debug)]
 pub(super) struct Schedule {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::session::{Session, Step, UNDECODABLE_TOLD};
+use super::session::{Commit, Session, Step, UNDECODABLE_TOLD};
 use crate::slot::PlanSlot;
 
 /// How many streams are tried; `PORTOLAN_FUZZ_CASES` names another number.
@@ -59,12 +59,18 @@ fn some_item() -> impl Strategy<Value = Bytes> {
 
 fn begin() -> impl Strategy<Value = wire::Begin> {
     let buckets = prop_oneof![3 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..5)];
-    (0..3_u64, any::<bool>(), buckets).prop_map(|(batch, snapshot, buckets)| wire::Begin {
-        batch,
-        snapshot,
-        buckets,
-        ..wire::Begin::default()
-    })
+    let trace = prop_oneof![vec(any::<u8>(), 24), vec(any::<u8>(), 0..30)];
+    let triggered = vec(any::<u64>(), 0..20);
+    (0..3_u64, any::<bool>(), buckets, trace, triggered).prop_map(
+        |(batch, snapshot, buckets, trace, triggered_microseconds)| wire::Begin {
+            batch,
+            snapshot,
+            buckets,
+            trace,
+            triggered_microseconds,
+            ..wire::Begin::default()
+        },
+    )
 }
 
 fn items() -> impl Strategy<Value = wire::Items> {
@@ -120,9 +126,10 @@ fn follow(messages: Vec<wire::PlanMessage>) {
             Ok(Step::More | Step::Gone(_)) => {
                 assert_eq!(slot.peek(NodePlan::hash), before);
             }
-            Ok(Step::Commit {
-                staged, expected, ..
-            }) => {
+            Ok(Step::Commit(commit)) => {
+                let Commit {
+                    staged, expected, ..
+                } = *commit;
                 assert!(staged.len() <= sent, "more than was sent");
                 let wrong = slot.commit(staged.clone(), expected);
                 let Err(mismatch) = wrong else {

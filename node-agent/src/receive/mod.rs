@@ -16,7 +16,7 @@ mod tls;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan_plan::PlanHash;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
@@ -31,7 +31,7 @@ pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
 pub use link::{Link, LinkSender};
-pub use session::{Held, Session, SessionError, Step};
+pub use session::{Cause, Commit, Held, Session, SessionError, Step};
 pub use tls::TlsError;
 
 use crate::health::Health;
@@ -142,28 +142,42 @@ impl Receiver {
             match session.take(message, |key| self.slot.list(key))? {
                 Step::More => {}
                 Step::Gone(addresses) => self.slot.set_gone(addresses),
-                Step::Commit {
-                    batch,
-                    staged,
-                    expected,
-                    watermark,
-                } => {
-                    let changes = Changes::of(&staged);
-                    let ack = match self.slot.commit(staged, expected) {
-                        Ok(generation) => {
-                            heard.note(watermark);
-                            self.health.queued(generation, changes);
-                            let applied = self.applied(generation).await?;
-                            told.hash = applied.hash;
-                            session.ack(batch, expected, &applied)
-                        }
-                        Err(mismatch) => {
-                            warn!(%mismatch, "asking for the whole plan");
-                            session.refuse(batch, mismatch.found)
-                        }
-                    };
+                Step::Commit(commit) => {
+                    let ack = self.commit(*commit, &session, heard, &mut told).await?;
                     send(&answers, ack).await?;
                 }
+            }
+        }
+    }
+
+    /// Lets a batch take effect, and answers it once it has.
+    async fn commit(
+        &mut self,
+        commit: Commit,
+        session: &Session,
+        heard: &mut Heard,
+        told: &mut Told,
+    ) -> Result<wire::AgentMessage, StreamError> {
+        let Commit {
+            batch,
+            staged,
+            expected,
+            watermark,
+            cause: Cause { trace, triggered },
+        } = commit;
+        let whole = trace.map(|_| Instant::now());
+        let changes = Changes::of(&staged).since(triggered);
+        match self.slot.commit_traced(staged, expected, trace) {
+            Ok(generation) => {
+                heard.note(watermark);
+                self.health.queued(generation, changes);
+                let applied = self.applied(generation).await?;
+                told.hash = applied.hash;
+                Ok(session.ack(batch, expected, &applied, whole))
+            }
+            Err(mismatch) => {
+                warn!(%mismatch, "asking for the whole plan");
+                Ok(session.refuse(batch, mismatch.found))
             }
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use portolan_plan::{BucketHashes, EntryKey, PlanHash, StagedChanges};
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{DecodeError, draining, item, wire};
+use portolan_proto::{DecodeError, TRIGGERS_TOLD, TraceContext, draining, item, wire};
 use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
@@ -39,6 +39,26 @@ struct OpenBatch {
     batch: u64,
     staged: StagedChanges,
     watermark: wire::Watermark,
+    cause: Cause,
+}
+
+/// What a batch came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// The trace that it belongs to, where somebody wants to know what takes how long.
+    pub trace: Option<TraceContext>,
+    /// When what it is about happened, since 1970.
+    pub triggered: Vec<Duration>,
+}
+
+impl Cause {
+    fn of(begin: &wire::Begin) -> Self {
+        let triggered = begin.triggered_microseconds.iter().take(TRIGGERS_TOLD);
+        Self {
+            trace: TraceContext::from_bytes(&begin.trace),
+            triggered: triggered.copied().map(Duration::from_micros).collect(),
+        }
+    }
 }
 
 /// The plan that an agent holds when it connects.
@@ -58,18 +78,24 @@ pub enum Step {
     /// Nothing yet.
     More,
     /// A batch is complete.
-    Commit {
-        /// Its number.
-        batch: u64,
-        /// What it changes.
-        staged: StagedChanges,
-        /// The hash of the plan it leads to.
-        expected: PlanHash,
-        /// What is new of the objects that it was made from.
-        watermark: wire::Watermark,
-    },
+    Commit(Box<Commit>),
     /// Of what drains here, these addresses have no endpoint any more.
     Gone(BTreeSet<IpAddr>),
+}
+
+/// A batch that is complete.
+#[derive(Debug, PartialEq)]
+pub struct Commit {
+    /// Its number.
+    pub batch: u64,
+    /// What it changes.
+    pub staged: StagedChanges,
+    /// The hash of the plan it leads to.
+    pub expected: PlanHash,
+    /// What is new of the objects that it was made from.
+    pub watermark: wire::Watermark,
+    /// What it came from.
+    pub cause: Cause,
 }
 
 /// A controller that does not keep to the protocol.
@@ -192,6 +218,7 @@ impl Session {
 
     /// A batch that was begun before and not committed never happened.
     fn begin(&mut self, begin: wire::Begin) {
+        let cause = Cause::of(&begin);
         let staged = if begin.snapshot {
             StagedChanges::snapshot()
         } else if begin.buckets.is_empty() {
@@ -203,6 +230,7 @@ impl Session {
             batch: begin.batch,
             staged,
             watermark: begin.watermark.unwrap_or_default(),
+            cause,
         });
         self.undecodable.clear();
     }
@@ -221,12 +249,13 @@ impl Session {
         let expected = PlanHash::from_bytes(&commit.plan_hash).ok_or(SessionError::Hash {
             length: commit.plan_hash.len(),
         })?;
-        Ok(Step::Commit {
+        Ok(Step::Commit(Box::new(Commit {
             batch: open.batch,
             staged: open.staged,
             expected,
             watermark: open.watermark,
-        })
+            cause: open.cause,
+        })))
     }
 
     fn stage(
@@ -263,8 +292,15 @@ impl Session {
         self.undecodable.len()
     }
 
-    /// The answer to a batch that took effect.
-    pub fn ack(&self, batch: u64, received: PlanHash, applied: &Applied) -> wire::AgentMessage {
+    /// The answer to a batch that took effect; with what took the time since it was whole, if that is
+    /// given.
+    pub fn ack(
+        &self,
+        batch: u64,
+        received: PlanHash,
+        applied: &Applied,
+        whole: Option<Instant>,
+    ) -> wire::AgentMessage {
         answer(Answer::Ack(wire::Ack {
             batch,
             received_hash: received.to_bytes().to_vec(),
@@ -275,6 +311,7 @@ impl Session {
             failed_operations: u64::try_from(applied.failed).unwrap_or(u64::MAX),
             refused: false,
             undecodable: self.undecodable.clone(),
+            timing: whole.map(|whole| timing(whole, applied)),
         }))
     }
 
@@ -287,6 +324,24 @@ impl Session {
             undecodable: self.undecodable.clone(),
             ..wire::Ack::default()
         }))
+    }
+}
+
+/// What took the time since a batch was whole.
+fn timing(whole: Instant, applied: &Applied) -> wire::Timing {
+    let began = applied.began.unwrap_or(whole);
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let steps = applied.steps.iter().map(|step| wire::Step {
+        name: step.name.into(),
+        after_microseconds: microseconds(step.after),
+        microseconds: microseconds(step.took),
+        operations: count(step.operations),
+        failed: count(step.failed),
+    });
+    wire::Timing {
+        waited_microseconds: microseconds(began.saturating_duration_since(whole)),
+        total_microseconds: microseconds(whole.elapsed()),
+        steps: steps.collect(),
     }
 }
 

@@ -45,12 +45,12 @@ fn staged(begin: wire::Begin, items: Vec<Bytes>, held: Option<&HeldList>) -> Sta
     let step = session
         .take(whole(begin, items), |_| held.cloned())
         .unwrap();
-    let Step::Commit {
-        staged, expected, ..
-    } = step
-    else {
+    let Step::Commit(commit) = step else {
         panic!("{step:?} is no whole batch");
     };
+    let Commit {
+        staged, expected, ..
+    } = *commit;
     assert_eq!(Some(expected), PlanHash::from_bytes(&[7; 16]));
     staged
 }
@@ -78,6 +78,75 @@ fn a_patch_is_of_the_list_that_is_held_and_of_no_other() {
     let other = Some((hash(&to), to.clone()));
     assert!(staged(delta(), items(), other.as_ref()).is_empty());
     assert!(staged(delta(), items(), None).is_empty());
+}
+
+#[test]
+fn what_a_batch_came_from_is_read_and_nonsense_counts_as_nothing() {
+    let cause = |trace: Vec<u8>, triggered_microseconds: Vec<u64>| {
+        let begin = wire::Begin {
+            trace,
+            triggered_microseconds,
+            ..delta()
+        };
+        let mut session = Session::new("node-a".into());
+        match session.take(whole(begin, Vec::new()), |_| None).unwrap() {
+            Step::Commit(commit) => commit.cause,
+            other => panic!("{other:?} is no whole batch"),
+        }
+    };
+    let context = TraceContext {
+        trace: [7; 16],
+        span: [8; 8],
+    };
+    let told = cause(context.to_bytes(), vec![1_500_000, u64::MAX]);
+    assert_eq!(told.trace, Some(context));
+    let first = Duration::from_millis(1500);
+    assert_eq!(told.triggered, [first, Duration::from_micros(u64::MAX)]);
+    let nonsense = cause(vec![7; 23], vec![1; TRIGGERS_TOLD + 5]);
+    assert_eq!(nonsense.trace, None);
+    assert_eq!(nonsense.triggered.len(), TRIGGERS_TOLD);
+}
+
+#[test]
+fn only_who_asks_is_told_what_took_the_time() {
+    let session = Session::new("node-a".into());
+    let timing = |whole, applied: &Applied| {
+        let message = session.ack(1, PlanHash::default(), applied, whole).message;
+        match message {
+            Some(Answer::Ack(ack)) => ack.timing,
+            other => panic!("{other:?} is no answer"),
+        }
+    };
+    let whole = Instant::now();
+    let step = crate::programmer::Step {
+        name: "servers",
+        after: Duration::from_millis(2),
+        took: Duration::from_millis(3),
+        operations: 4,
+        failed: 1,
+    };
+    let applied = Applied {
+        began: Some(whole + Duration::from_millis(1)),
+        steps: [step].into(),
+        ..Applied::default()
+    };
+    assert_eq!(timing(None, &applied), None);
+    let told = timing(Some(whole), &applied).unwrap();
+    assert_eq!(told.waited_microseconds, 1000);
+    let expected = wire::Step {
+        name: "servers".into(),
+        after_microseconds: 2000,
+        microseconds: 3000,
+        operations: 4,
+        failed: 1,
+    };
+    assert_eq!(told.steps, [expected]);
+    // A pass that had begun before, for another reason, waited for nothing.
+    let later = whole + Duration::from_secs(1);
+    assert_eq!(
+        timing(Some(later), &applied).unwrap().waited_microseconds,
+        0
+    );
 }
 
 #[test]

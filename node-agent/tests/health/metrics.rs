@@ -53,8 +53,9 @@ async fn what_happened_is_counted() {
         services: 2,
         ipv4: 3,
         ipv6: 0,
+        triggered: vec![Duration::from_secs(1_767_225_600 + 4)],
     };
-    node.health.queued(1, changes);
+    node.health.queued(1, changes.clone());
     node.passes(1, &[Family::Ipv6]);
     node.health.queued(2, changes);
     node.open();
@@ -90,6 +91,17 @@ async fn what_happened_is_counted() {
     assert!((sync("endpoint_changes_total", "IPv4") - 6.0).abs() < 0.1);
     assert!((sync("endpoint_changes_pending", "IPv6")).abs() < 0.1);
     assert!((sync("duration_seconds_count", "IPv4") - 1.0).abs() < 0.1);
+    let programming = |of: &str, family| {
+        value(&format!(
+            "kubeproxy_network_programming_duration_seconds_{of}{{ip_family=\"{family}\"}}"
+        ))
+    };
+    assert!((programming("count", "IPv4") - 1.0).abs() < 0.1, "S-187");
+    assert!((programming("sum", "IPv4") - 3.0).abs() < 0.1, "S-187");
+    assert!(
+        programming("count", "IPv6").abs() < 0.1,
+        "it failed there, and what waits is not in force"
+    );
 }
 
 /// S-133.

@@ -1,4 +1,4 @@
-//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl; and helm.
+//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl; helm and Jaeger.
 //!
 //! Each is taken from the folder that `KUBEBUILDER_ASSETS` names, else from PATH, in both cases
 //! only if it is of the minor version that `e2e/tools` names, else built from there once. What was
@@ -107,6 +107,18 @@ pub const MODULES: &[Module] = &[
             name: "helm",
             package: "helm.sh/helm/v4/cmd/helm",
             version: &["version", "--short"],
+            takes: "about two minutes on 2 cores",
+        }],
+    },
+    Module {
+        folder: "jaeger",
+        title: "Jaeger",
+        requires: "github.com/jaegertracing/jaeger",
+        version_package: None,
+        tools: &[Tool {
+            name: "jaeger-all-in-one",
+            package: "github.com/jaegertracing/jaeger/cmd/all-in-one",
+            version: &["version"],
             takes: "about two minutes on 2 cores",
         }],
     },

@@ -13,6 +13,7 @@ mod rig;
 mod rollout;
 mod rules;
 mod stores;
+mod traces;
 mod trust;
 
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
@@ -24,4 +25,5 @@ pub(super) use replicas::SCENARIO as REPLICAS;
 pub(super) use rollout::SCENARIO as WAVES;
 pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;
+pub(super) use traces::SCENARIO as TRACES;
 pub(super) use trust::SCENARIO as TRUST;

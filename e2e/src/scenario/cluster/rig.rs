@@ -80,6 +80,12 @@ impl<'a> Rig<'a> {
         self.start_controller_with(&["--listen", &listen, "--insecure"])
     }
 
+    /// The same, with more words.
+    pub(super) fn start_controller_also(&mut self, more: &[&str]) -> Result<()> {
+        let listen = format!("unix:{}", self.socket().display());
+        self.start_controller_with(&[&["--listen", &listen, "--insecure"], more].concat())
+    }
+
     /// The same, with words of how it is reached.
     pub(super) fn start_controller_with(&mut self, more: &[&str]) -> Result<()> {
         let kubeconfig = self

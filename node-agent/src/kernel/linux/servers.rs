@@ -88,14 +88,13 @@ impl Servers {
 
     /// Does operations in order, many in one send.
     pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let asks = |op: &Op| matches!(op, Op::LoadScheduler { .. });
+        let way = |op: &Op| Way::of(op, Path::new(MODULES));
         let mut results = Vec::with_capacity(ops.len());
-        for run in ops.chunk_by(|left, right| asks(left) == asks(right)) {
-            match run {
-                [Op::LoadScheduler { .. }, ..] => {
-                    results.extend(run.iter().map(|op| self.load_scheduler(op)));
-                }
-                _ => results.extend(self.send(run)),
+        for run in ops.chunk_by(|left, right| way(left) == way(right)) {
+            match run.first().map(way) {
+                Some(Way::Ask) => results.extend(run.iter().map(|op| self.load_scheduler(op))),
+                Some(Way::Refuse) => results.extend(run.iter().map(refused)),
+                Some(Way::Send) | None => results.extend(self.send(run)),
             }
         }
         results
@@ -144,6 +143,45 @@ fn explain(op: &Op, error: &ipvs_rs::Error) -> KernelError {
 
 /// The kernel's modules that are there, with what they show.
 const MODULES: &str = "/sys/module";
+
+/// What becomes of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The kernel is asked for a scheduler.
+    Ask,
+    /// It is sent.
+    Send,
+    /// It is not sent: its scheduler was there when it was asked for, and somebody took it away since.
+    Refuse,
+}
+
+impl Way {
+    fn of(op: &Op, modules: &Path) -> Self {
+        match op {
+            Op::LoadScheduler { .. } => Self::Ask,
+            _ if scheduler(op).is_some_and(|name| blocks_when_loaded(name, modules)) => {
+                Self::Refuse
+            }
+            _ => Self::Send,
+        }
+    }
+}
+
+/// The scheduler that IPVS would load for an operation.
+fn scheduler(op: &Op) -> Option<&str> {
+    match op {
+        Op::AddVirtualServer { scheduling, .. } | Op::EditVirtualServer { scheduling, .. } => {
+            Some(&scheduling.scheduler)
+        }
+        _ => None,
+    }
+}
+
+fn refused(op: &Op) -> Result<(), KernelError> {
+    let words = not_loaded(scheduler(op).unwrap_or_default());
+    // What is known of its modules is not true any more.
+    Err(KernelError::new(op, &words).in_doubt_if(true))
+}
 
 /// Whether asking for a scheduler may stop all of IPVS for ever.
 ///
@@ -285,6 +323,27 @@ fn request(op: &Op) -> Option<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Somebody may remove a module after it was asked for.
+    #[test]
+    fn a_virtual_server_is_never_given_a_scheduler_that_ipvs_would_have_to_load_and_hang() {
+        let modules = tempfile::tempdir().unwrap();
+        let make = |name: &str| std::fs::create_dir(modules.path().join(name)).unwrap();
+        let of = |scheduler: &str| {
+            let scheduling = Scheduling {
+                scheduler: scheduler.into(),
+                flags: 0,
+                timeout: 0,
+            };
+            let server = "TCP 10.96.0.1:80".parse().unwrap();
+            Way::of(&Op::AddVirtualServer { server, scheduling }, modules.path())
+        };
+        make("ip_vs");
+        std::fs::write(modules.path().join("ip_vs/initstate"), "live\n").unwrap();
+        assert_eq!((of("rr"), of("lblcr")), (Way::Send, Way::Refuse), "S-101");
+        make("ip_vs_lblcr");
+        assert_eq!(of("lblcr"), Way::Send);
+    }
 
     #[test]
     fn a_scheduler_whose_module_could_block_ipvs_is_asked_for_only_once_it_is_loaded() {

@@ -1,10 +1,10 @@
-//! How often the API server is asked: a token bucket whose waiting is bounded.
+//! How often something is done: a token bucket whose waiting is bounded.
 
 use std::time::{Duration, Instant};
 
 /// Gives times to whoever asks, so many a second after a first burst.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     /// From one to the next.
     interval: Duration,
     /// How far it may be ahead, as time.
@@ -16,7 +16,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn new(a_second: u32, burst: u32, longest: Duration) -> Self {
+    pub(crate) fn new(a_second: u32, burst: u32, longest: Duration) -> Self {
         let interval = Duration::from_secs(1) / a_second.max(1);
         Self {
             interval,
@@ -26,8 +26,19 @@ impl Bucket {
         }
     }
 
+    /// So many a minute, all of them at once if need be, and nobody waits.
+    pub(crate) fn a_minute(count: u32) -> Self {
+        let interval = Duration::from_secs(60) / count.max(1);
+        Self {
+            interval,
+            burst: interval * count.saturating_sub(1),
+            longest: Duration::ZERO,
+            full: None,
+        }
+    }
+
     /// How long to wait; `None` when that is too long, and then nothing is taken.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Duration> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let full = self.full.map_or(now, |full| full.max(now));
         let ahead = full - now;
         let wait = ahead.saturating_sub(self.burst);

@@ -1,0 +1,180 @@
+//! Traces to whoever collects them, by OTLP over gRPC. A collector that is away costs its traces and
+//! nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
+use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
+use opentelemetry_sdk::Resource;
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Uri};
+use tracing::{info, warn};
+
+use super::Figures;
+use super::spans::Drawn;
+
+/// Traces on their way.
+const QUEUE: usize = 64;
+/// How long the collector may take.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Where traces go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint(Uri);
+
+/// That is no such place.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EndpointError {
+    /// The text is no URL.
+    #[error("{text:?} is no URL of a collector; write http://HOST:PORT, most often port 4317")]
+    Syntax {
+        /// The text as it came.
+        text: String,
+    },
+    /// Something else than plain HTTP/2.
+    #[error(
+        "{text:?}: traces go over plain http only; let a collector on this machine take them and \
+         send them on, and write http://127.0.0.1:4317"
+    )]
+    Scheme {
+        /// The text as it came.
+        text: String,
+    },
+}
+
+impl std::str::FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let uri: Uri = text
+            .parse()
+            .map_err(|_| EndpointError::Syntax { text: text.into() })?;
+        match (uri.scheme_str(), uri.authority()) {
+            (Some("http"), Some(_)) => Ok(Self(uri)),
+            (Some("https"), Some(_)) => Err(EndpointError::Scheme { text: text.into() }),
+            _ => Err(EndpointError::Syntax { text: text.into() }),
+        }
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Takes traces that are to be sent.
+#[derive(Debug, Clone)]
+pub(super) struct Exporter {
+    queue: mpsc::Sender<Vec<ResourceSpans>>,
+    figures: Arc<Figures>,
+    own: Resource,
+}
+
+impl Exporter {
+    /// Sends what it takes to `endpoint`, as the controller of this name, as long as it is there.
+    pub(super) fn start(endpoint: Endpoint, own_name: &str, figures: Arc<Figures>) -> Self {
+        let (queue, traces) = mpsc::channel(QUEUE);
+        let sending = send(endpoint, traces, figures.clone());
+        // Ends with this.
+        drop(tokio::spawn(sending));
+        Self {
+            queue,
+            figures,
+            own: resource(
+                "portolan-controller",
+                env!("CARGO_PKG_VERSION"),
+                own_name,
+                None,
+            ),
+        }
+    }
+
+    /// Sends a trace as soon as may be.
+    pub(super) fn take(&self, drawn: Drawn) {
+        let mut spans = group_spans_by_resource_and_scope(drawn.controller, &(&self.own).into());
+        for (delivered, own) in drawn.agents {
+            let (version, node) = (&*delivered.agent_version, &*delivered.node);
+            let resource = resource("portolan-agent", version, node, Some(node));
+            spans.extend(group_spans_by_resource_and_scope(own, &(&resource).into()));
+        }
+        if self.queue.try_send(spans).is_err() {
+            self.figures.exported(1, false);
+        }
+    }
+}
+
+/// Who did something.
+fn resource(name: &'static str, version: &str, instance: &str, node: Option<&str>) -> Resource {
+    let node = node.map(|node| KeyValue::new("k8s.node.name", node.to_owned()));
+    let known = [
+        KeyValue::new("service.name", name),
+        KeyValue::new("service.version", version.to_owned()),
+        KeyValue::new("service.instance.id", instance.to_owned()),
+    ];
+    let all = known.into_iter().chain(node);
+    Resource::builder_empty().with_attributes(all).build()
+}
+
+async fn send(
+    endpoint: Endpoint,
+    mut traces: mpsc::Receiver<Vec<ResourceSpans>>,
+    figures: Arc<Figures>,
+) {
+    let channel = Channel::builder(endpoint.0.clone()).connect_lazy();
+    let mut client = TraceServiceClient::new(channel);
+    let mut troubled = false;
+    while let Some(first) = traces.recv().await {
+        let (mut resource_spans, mut count) = (first, 1);
+        while let Ok(more) = traces.try_recv() {
+            resource_spans.extend(more);
+            count += 1;
+        }
+        let request = ExportTraceServiceRequest { resource_spans };
+        let problem = match timeout(ANSWER, client.export(request)).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(status)) => Some(status.to_string()),
+            Err(_) => Some(format!("no answer within {} s", ANSWER.as_secs())),
+        };
+        figures.exported(count, problem.is_none());
+        match problem {
+            Some(problem) if !std::mem::replace(&mut troubled, true) => lost(&endpoint, &problem),
+            None if std::mem::take(&mut troubled) => info!(%endpoint, "traces are taken again"),
+            Some(_) | None => {}
+        }
+    }
+}
+
+fn lost(endpoint: &Endpoint, problem: &str) {
+    warn!(
+        %endpoint, problem,
+        "traces are lost: nobody takes them; does a collector listen there for OTLP over gRPC?"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_plain_url_and_anything_else_is_told_what_to_write() {
+        let good: Endpoint = "http://127.0.0.1:4317".parse().unwrap();
+        assert_eq!(good.to_string(), "http://127.0.0.1:4317/");
+        for (wrong, word) in [
+            ("", "http://HOST:PORT"),
+            ("127.0.0.1:4317", "http://HOST:PORT"),
+            ("http://", "http://HOST:PORT"),
+            ("grpc://collector:4317", "http://HOST:PORT"),
+            ("https://collector:4317", "plain http"),
+        ] {
+            let error = wrong.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(error.contains(word), "{wrong:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Draws a change as spans.
+//!
+//! A node's spans are laid between the moment that the batch left and the one when its answer came, in
+//! the middle: what is left over is the way there and back. So no span begins before its parent or ends
+//! after it, whatever the clocks of nodes say.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{
+    Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use portolan_proto::{TraceContext, wire};
+
+use super::Delivered;
+use super::track::Ended;
+
+/// So many steps of a node are drawn.
+const MOST_STEPS: usize = 64;
+/// So many nodes are named that did not answer.
+const NAMED: usize = 5;
+
+/// The spans of a change, by whose they are.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    /// The controller's.
+    pub(super) controller: Vec<SpanData>,
+    /// Each agent's.
+    pub(super) agents: Vec<(Arc<Delivered>, Vec<SpanData>)>,
+}
+
+/// Names of new spans.
+pub(super) type NewSpan<'a> = &'a mut dyn FnMut() -> [u8; 8];
+
+/// Draws a change.
+pub(super) fn draw(ended: &Ended, new_span: NewSpan<'_>) -> Drawn {
+    let root = ended.cause.trace;
+    let frame = Frame {
+        start: ended.cause.began(),
+        end: ended.end,
+    };
+    let mut drawn = Drawn {
+        controller: vec![change(ended, frame)],
+        agents: Vec::new(),
+    };
+    let seen = ended.cause.seen;
+    if !ended.cause.triggered.is_empty() {
+        let watch = frame.part(frame.start, seen);
+        let at = Place::below(root, new_span());
+        drawn.controller.push(at.span("watch", watch));
+    }
+    if let Some(first) = ended.parts.iter().map(|part| part.start_time).min() {
+        let at = Place::below(root, new_span());
+        drawn
+            .controller
+            .push(at.span("queue", frame.part(seen, first)));
+    }
+    drawn.controller.extend(ended.parts.iter().cloned());
+    for delivered in &ended.shown {
+        deliver(ended, delivered, frame, &mut drawn, new_span);
+    }
+    drawn
+}
+
+/// The span of the whole change.
+fn change(ended: &Ended, frame: Frame) -> SpanData {
+    let Ended {
+        cause,
+        published,
+        missing,
+        ..
+    } = ended;
+    let place = Place {
+        trace: cause.trace.trace,
+        parent: None,
+        own: cause.trace.span,
+    };
+    let mut span = place.span("change", frame);
+    span.span_kind = SpanKind::Consumer;
+    span.attributes = vec![
+        KeyValue::new("portolan.changed", cause.changed.clone()),
+        number("portolan.version", published.version),
+        count("portolan.services", published.services),
+        count("portolan.nodes.replanned", published.nodes),
+        count("portolan.nodes.answered", ended.answered),
+        count("portolan.nodes.shown", ended.shown.len()),
+        count("portolan.nodes.failed", ended.failed),
+        count("portolan.nodes.missing", missing.count),
+    ];
+    if ended.has_failed() {
+        let names: Vec<_> = missing.first.iter().take(NAMED).map(|n| &**n).collect();
+        let words = match (ended.failed, missing.count) {
+            (0, _) => format!("no answer in time from {}", names.join(", ")),
+            (failed, 0) => format!("not in force on {failed} of {} nodes", ended.answered),
+            (failed, _) => format!(
+                "not in force on {failed} of {} nodes; no answer in time from {}",
+                ended.answered,
+                names.join(", ")
+            ),
+        };
+        span.status = Status::error(words);
+    }
+    span
+}
+
+/// What became of it on one node.
+fn deliver(
+    ended: &Ended,
+    delivered: &Arc<Delivered>,
+    whole: Frame,
+    drawn: &mut Drawn,
+    new_span: NewSpan<'_>,
+) {
+    let own = ended.cause.trace;
+    // The oldest change of a batch waited longest: the batch is drawn in its trace.
+    let holder = delivered
+        .causes
+        .first()
+        .map_or(own.trace, |c| c.trace.trace);
+    let is_holder = holder == own.trace;
+    let id = if is_holder {
+        delivered.span
+    } else {
+        new_span()
+    };
+    let frame = whole.part(ended.published.at.min(delivered.made), delivered.at);
+    let mut span = Place::below(own, id).span("deliver", frame);
+    span.span_kind = SpanKind::Client;
+    span.attributes = vec![
+        KeyValue::new("k8s.node.name", delivered.node.to_string()),
+        KeyValue::new("rpc.system.name", "grpc"),
+        KeyValue::new("rpc.method", "portolan.plan.v1.PlanStream/Watch"),
+        number("portolan.batch", delivered.batch),
+        count("portolan.changes", delivered.causes.len()),
+    ];
+    if !delivered.answered.is_sound() {
+        span.attributes.push(KeyValue::new("error.type", "kernel"));
+        span.status = failure(delivered);
+    }
+    if is_holder {
+        let others = delivered.causes.iter().skip(1);
+        span.links = links(others.map(|cause| cause.trace));
+        drawn.controller.push(span);
+    } else {
+        let batch = TraceContext {
+            trace: holder,
+            span: delivered.span,
+        };
+        span.links = links([batch].into_iter());
+        drawn.controller.push(span);
+        return;
+    }
+    let below = TraceContext { span: id, ..own };
+    let turn = frame.part(frame.start, delivered.made);
+    drawn
+        .controller
+        .push(Place::below(below, new_span()).span("turn", turn));
+    let send = frame.part(delivered.made, delivered.handed);
+    drawn
+        .controller
+        .push(Place::below(below, new_span()).span("send", send));
+    if let Some(timing) = &delivered.answered.timing {
+        let out = frame.part(delivered.handed, delivered.at);
+        let spans = apply(delivered, timing, out, below, new_span);
+        drawn.agents.push((delivered.clone(), spans));
+    }
+}
+
+/// What an agent did, somewhere within this time.
+fn apply(
+    delivered: &Delivered,
+    timing: &wire::Timing,
+    out: Frame,
+    below: TraceContext,
+    new_span: NewSpan<'_>,
+) -> Vec<SpanData> {
+    let micros = Duration::from_micros;
+    let total = micros(timing.total_microseconds).min(out.length());
+    let start = out.start + (out.length() - total) / 2;
+    let frame = Frame {
+        start,
+        end: start + total,
+    };
+    let own = TraceContext {
+        span: new_span(),
+        ..below
+    };
+    let mut apply = Place::below(below, own.span).span("apply", frame);
+    apply.span_kind = SpanKind::Server;
+    apply.parent_span_is_remote = true;
+    let answered = &delivered.answered;
+    apply.attributes = vec![
+        number("portolan.operations", answered.operations),
+        number("portolan.operations.failed", answered.failed),
+    ];
+    if !answered.is_sound() {
+        apply.status = failure(delivered);
+    }
+    let began = frame.after(start, micros(timing.waited_microseconds));
+    let wait = Frame { start, end: began };
+    let mut spans = vec![apply, Place::below(own, new_span()).span("wait", wait)];
+    for step in timing.steps.iter().take(MOST_STEPS) {
+        let start = frame.after(began, micros(step.after_microseconds));
+        let end = frame.after(start, micros(step.microseconds));
+        let place = Place::below(own, new_span());
+        let mut span = place.span(step.name.clone(), Frame { start, end });
+        span.attributes = vec![number("portolan.operations", step.operations)];
+        if step.failed > 0 {
+            let failed = number("portolan.operations.failed", step.failed);
+            span.attributes.push(failed);
+            span.status = Status::error("operations failed or were held back");
+        }
+        spans.push(span);
+    }
+    spans
+}
+
+fn failure(delivered: &Delivered) -> Status {
+    let answered = &delivered.answered;
+    let words = match &answered.failure {
+        _ if answered.refused => "the batch did not lead to the announced plan".to_owned(),
+        Some(failure) => failure.clone(),
+        None => "operations failed".to_owned(),
+    };
+    Status::error(words)
+}
+
+/// A stretch of time.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    start: SystemTime,
+    end: SystemTime,
+}
+
+impl Frame {
+    fn length(self) -> Duration {
+        self.end.duration_since(self.start).unwrap_or_default()
+    }
+
+    /// What of a time lies within this one; nothing, at an end of it, where none does.
+    fn part(self, start: SystemTime, end: SystemTime) -> Self {
+        let last = self.end.max(self.start);
+        let start = start.clamp(self.start, last);
+        Self {
+            start,
+            end: end.clamp(start, last),
+        }
+    }
+
+    /// So long after a moment in it, and not after its end.
+    fn after(self, moment: SystemTime, by: Duration) -> SystemTime {
+        moment
+            .checked_add(by)
+            .map_or(self.end, |at| at.min(self.end))
+    }
+}
+
+/// Where a span belongs.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    trace: [u8; 16],
+    parent: Option<[u8; 8]>,
+    own: [u8; 8],
+}
+
+impl Place {
+    fn below(parent: TraceContext, own: [u8; 8]) -> Self {
+        Self {
+            trace: parent.trace,
+            parent: Some(parent.span),
+            own,
+        }
+    }
+
+    fn span(self, name: impl Into<Cow<'static, str>>, time: Frame) -> SpanData {
+        let parent = self.parent.map_or(SpanId::INVALID, SpanId::from_bytes);
+        SpanData {
+            span_context: context(self.trace, self.own),
+            parent_span_id: parent,
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: name.into(),
+            start_time: time.start,
+            end_time: time.end,
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: scope(),
+        }
+    }
+}
+
+/// What says that it measured.
+pub(super) fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder("portolan").build()
+}
+
+/// A span, as others refer to it.
+pub(super) fn context(trace: [u8; 16], span: [u8; 8]) -> SpanContext {
+    let (trace, span) = (TraceId::from_bytes(trace), SpanId::from_bytes(span));
+    SpanContext::new(
+        trace,
+        span,
+        TraceFlags::SAMPLED,
+        false,
+        TraceState::default(),
+    )
+}
+
+fn links(of: impl Iterator<Item = TraceContext>) -> SpanLinks {
+    let mut links = SpanLinks::default();
+    let to = |other: TraceContext| Link::with_context(context(other.trace, other.span));
+    links.links.extend(of.map(to));
+    links
+}
+
+fn number(key: &'static str, value: u64) -> KeyValue {
+    KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn count(key: &'static str, value: usize) -> KeyValue {
+    KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+#[path = "spans_tests.rs"]
+mod tests;

@@ -1,0 +1,114 @@
+//! The task that follows changes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::export::Exporter;
+use super::track::{Ended, Track, Waiting};
+use super::{Endpoint, Figures, Note, Notes, Sampling, new_span, spans};
+use crate::board::Board;
+
+/// How often it is looked whether changes have ended. It is no part of what is measured: that ends with
+/// an answer.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Follows changes until nobody notes anything any more.
+#[derive(Debug)]
+pub struct Task {
+    notes: Notes,
+    board: Arc<Board>,
+    figures: Arc<Figures>,
+    sampling: Sampling,
+    exporter: Option<Exporter>,
+    track: Track,
+}
+
+impl Task {
+    /// Counts what is noted; who has what in force is read from the board.
+    pub fn new(notes: Notes, board: Arc<Board>, figures: Arc<Figures>) -> Self {
+        Self {
+            notes,
+            board,
+            figures,
+            sampling: Sampling::new(0.0, Duration::MAX),
+            exporter: None,
+            track: Track::default(),
+        }
+    }
+
+    /// Makes traces of changes, as the controller of this name, too. For within the runtime.
+    #[must_use]
+    pub fn tracing(self, to: Endpoint, sampling: Sampling, own_name: &str) -> Self {
+        let exporter = Exporter::start(to, own_name, self.figures.clone());
+        Self {
+            sampling,
+            exporter: Some(exporter),
+            ..self
+        }
+    }
+
+    /// Runs.
+    pub async fn run(mut self) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                note = self.notes.0.recv() => match note {
+                    Some(note) => self.take(note),
+                    None => return,
+                },
+                _ = look.tick(), if !self.track.is_empty() => self.look(),
+            }
+        }
+    }
+
+    fn take(&mut self, note: Note) {
+        if let Note::Delivered(delivered) = &note
+            && delivered.answered.is_sound()
+            && let Some(oldest) = delivered.causes.first()
+        {
+            let took = delivered.at.duration_since(oldest.began());
+            self.figures.node(took.unwrap_or_default());
+        }
+        self.track.take(note, SystemTime::now());
+    }
+
+    fn look(&mut self) {
+        let waiting = |version| {
+            let (count, first) = self.board.waited_for(version);
+            Waiting { count, first }
+        };
+        let complete = self.track.complete(SystemTime::now(), waiting);
+        // Whoever is in force noted it before.
+        while let Ok(note) = self.notes.0.try_recv() {
+            self.take(note);
+        }
+        for ended in self.track.end(complete) {
+            self.end(&ended);
+        }
+    }
+
+    fn end(&mut self, ended: &Ended) {
+        let kept = self.exporter.is_some() && self.sampling.keeps(ended.into(), Instant::now());
+        self.figures.ended(ended, kept);
+        let Some(exporter) = &self.exporter else {
+            return;
+        };
+        self.figures.trace(kept);
+        if kept {
+            exporter.take(spans::draw(ended, &mut new_span));
+        }
+    }
+}
+
+impl From<&Ended> for super::sampling::End {
+    fn from(ended: &Ended) -> Self {
+        Self {
+            trace: ended.cause.trace.trace,
+            took: ended.took(),
+            failed: ended.has_failed(),
+        }
+    }
+}

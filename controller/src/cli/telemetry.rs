@@ -1,0 +1,127 @@
+//! What the program tells of itself: flags of `run` about logs and traces, and what they switch on.
+
+use std::io::{self, IsTerminal as _};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+use portolan_plan::Period;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+use crate::board::Board;
+use crate::changes::{self, Changes, Endpoint, Figures, Notes, SPANS, Sampling, Task};
+
+#[derive(Debug, Args)]
+pub(super) struct TelemetryArguments {
+    /// What is logged: error, warn, info, debug, or a filter like portolan_controller=debug.
+    #[arg(
+        long,
+        value_name = "FILTER",
+        default_value = "info",
+        env = "PORTOLAN_LOG"
+    )]
+    log: String,
+    /// Where traces of changes go: a collector, or Jaeger, that takes OTLP over gRPC, like
+    /// http://127.0.0.1:4317. Agents are in them and send none themselves.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        hide_env_values = true
+    )]
+    traces: Option<String>,
+    /// The share of all traces that is kept, 0 to 1. Slow changes and those that fail are kept anyhow, up
+    /// to 60 a minute.
+    #[arg(
+        long,
+        value_name = "SHARE",
+        env = "PORTOLAN_TRACES_SHARE",
+        default_value = "0.1",
+        value_parser = share
+    )]
+    traces_share: f64,
+    /// From when on a change is slow: from what triggered it in the cluster to the last node.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "PORTOLAN_TRACES_SLOW",
+        default_value = "5s"
+    )]
+    traces_slow: Period,
+}
+
+/// What is told of, and to whom.
+#[derive(Debug)]
+pub(super) struct Telemetry {
+    pub(super) changes: Changes,
+    pub(super) figures: Arc<Figures>,
+    notes: Notes,
+    traces: Option<(Endpoint, Sampling)>,
+}
+
+impl TelemetryArguments {
+    /// Switches logs on, and what makes traces.
+    ///
+    /// # Errors
+    /// The flag, what is wrong with it, and what to write.
+    pub(super) fn start(self) -> Result<Telemetry, String> {
+        let filter = EnvFilter::try_new(&self.log)
+            .map_err(|error| format!("--log {:?}: {error}", self.log))?;
+        let endpoint = self.traces.filter(|text| !text.is_empty());
+        let endpoint = endpoint.map(|text| Endpoint::from_str(&text)).transpose();
+        let endpoint = endpoint.map_err(|error| format!("--traces: {error}"))?;
+        let figures: Arc<Figures> = Arc::default();
+        let (changes, notes) = Changes::new(figures.clone(), endpoint.is_some());
+        // Parts of changes are no lines of the log, nor a prefix of them.
+        let no_parts = filter_fn(|of| !(of.is_span() && of.target() == SPANS));
+        let log = tracing_subscriber::fmt::layer()
+            .with_writer(io::stderr)
+            .with_ansi(io::stderr().is_terminal())
+            .with_filter(filter.and(no_parts));
+        let parts = endpoint.is_some().then(|| changes::layer(changes.clone()));
+        tracing_subscriber::registry().with(parts).with(log).init();
+        let sampling = Sampling::new(self.traces_share, self.traces_slow.as_duration());
+        Ok(Telemetry {
+            changes,
+            figures,
+            notes,
+            traces: endpoint.map(|endpoint| (endpoint, sampling)),
+        })
+    }
+}
+
+impl Telemetry {
+    /// Follows changes from now on, as the controller of this name. For within the runtime.
+    pub(super) fn follow(self, board: Arc<Board>, own_name: &str) {
+        let task = Task::new(self.notes, board, self.figures);
+        let task = match self.traces {
+            Some((endpoint, sampling)) => task.tracing(endpoint, sampling, own_name),
+            None => task,
+        };
+        // Ends with the last who notes anything.
+        drop(tokio::spawn(task.run()));
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    let share = share.filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "write a number from 0 to 1, like 0.1 for every tenth".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_within_their_range() {
+        assert_eq!(share("0.25"), Ok(0.25));
+        assert_eq!(share("1"), Ok(1.0));
+        for wrong in ["-1", "1.1", "NaN", "ten", ""] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! One trace for each change, in Jaeger, and what becomes of it when something is slow, fails or is away.
+
+mod jaeger;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use self::jaeger::{Jaeger, Span, Trace};
+use super::rig::{Rig, Size};
+use crate::control_plane::Options;
+use crate::light_agents::FAILURE;
+use crate::scenario::{Checks, Scenario, Stage};
+use crate::traffic::http;
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "traces",
+    shows: "a change as one trace in Jaeger: from its trigger to every node, coalesced, slow, failed",
+    run,
+};
+
+/// Until a change is in Jaeger, on hardware: pods start, slices are written, nodes answer.
+const TRACED: Duration = Duration::from_secs(30);
+/// Until something is not there, on hardware.
+const SETTLES: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(200);
+const NODES: [&str; 2] = ["node-1", "node-2"];
+
+const CLUSTER: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.80
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: web, image: none}]}
+";
+
+/// Everything that runs.
+struct Scene<'a> {
+    rig: Rig<'a>,
+    jaeger: Option<Jaeger>,
+    /// Of Jaeger: where traces go, and where they are asked for.
+    ports: [u16; 2],
+    admin: SocketAddr,
+    stage: &'a Stage,
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let size = Size {
+        nodes: 2,
+        pods_a_node: 50,
+    };
+    let rig = Rig::start(stage, Options::default(), &size)?;
+    let ports = rig.plane.free_ports()?;
+    let admin = loop {
+        let [port, _] = rig.plane.free_ports()?;
+        if !ports.contains(&port) {
+            break (Ipv4Addr::LOCALHOST, port).into();
+        }
+    };
+    let mut scene = Scene {
+        rig,
+        jaeger: None,
+        ports,
+        admin,
+        stage,
+    };
+    scene.start_jaeger()?;
+    scene.start_controller("1")?;
+    scene.rig.start_agents(2)?;
+    scene.rig.wait_first_plans()?;
+    scene
+        .rig
+        .plane
+        .kubectl_with_input(&["apply", "-f", "-"], CLUSTER)?;
+    one_change(&mut scene, checks)?;
+    coalesced(&mut scene, checks)?;
+    away(&mut scene, checks)?;
+    sampled(&mut scene, checks)?;
+    scene.rig.check_running()
+}
+
+impl Scene<'_> {
+    fn start_jaeger(&mut self) -> Result<()> {
+        let log = self.rig.file("jaeger.log");
+        self.jaeger = Some(Jaeger::start(self.stage.waits, self.ports, &log)?);
+        Ok(())
+    }
+
+    fn start_controller(&mut self, share: &str) -> Result<()> {
+        let (traces, admin) = (
+            format!("http://127.0.0.1:{}", self.ports[0]),
+            self.admin.to_string(),
+        );
+        self.rig.start_controller_also(&[
+            "--admin",
+            &admin,
+            "--traces",
+            &traces,
+            "--traces-share",
+            share,
+            "--traces-slow",
+            "1h",
+        ])
+    }
+
+    /// Makes a pod of the Service on a node.
+    fn pod(&self, name: &str, node: &str) -> Result<()> {
+        let pod = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{app: web}}}}, \
+             spec: {{nodeName: {node}, containers: [{{name: web, image: none}}]}}}}"
+        );
+        self.rig
+            .plane
+            .kubectl_with_input(&["apply", "-f", "-"], &pod)?;
+        Ok(())
+    }
+
+    /// Changes something about the Service that nodes have to follow.
+    fn annotate(&self, scheduler: &str) -> Result<()> {
+        let annotation = format!("proxy.portolan.dev/scheduler={scheduler}");
+        let words = ["annotate", "--overwrite", "service", "web", &annotation];
+        self.rig.plane.kubectl(&words)?;
+        Ok(())
+    }
+
+    fn traces(&self) -> Result<Vec<Trace>> {
+        self.jaeger
+            .as_ref()
+            .context("Jaeger does not run")?
+            .traces()
+    }
+
+    /// The traces that Jaeger has now, by their ids.
+    fn known(&self) -> Result<BTreeSet<String>> {
+        let ids = self.traces()?.into_iter().map(|trace| trace.id);
+        Ok(ids.collect())
+    }
+
+    /// A trace that Jaeger did not have before.
+    fn new_trace(
+        &self,
+        before: &BTreeSet<String>,
+        what: &str,
+        is_it: impl Fn(&Trace) -> bool,
+    ) -> Result<Trace> {
+        let find = || {
+            let new = self.traces()?.into_iter();
+            let mut new = new.filter(|trace| !before.contains(&trace.id));
+            Ok(new.find(|trace| is_it(trace)))
+        };
+        let shown = || format!("{:?}", self.traces());
+        let found = self.stage.waits.until(what, TRACED, LOOK, find, shown);
+        found.map_err(|error| self.rig.with_logs(&error))
+    }
+
+    fn metric(&self, series: &str) -> Result<f64> {
+        let page = http::get(self.admin, "/metrics", Duration::from_secs(5))?;
+        let line = page.body.lines().find(|line| line.starts_with(series));
+        let value = line.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        value.with_context(|| format!("no {series} in {}", page.body))
+    }
+}
+
+fn changed(trace: &Trace) -> String {
+    let root = trace.root().ok();
+    let words = root.and_then(|root| root.tag("portolan.changed")?.as_str());
+    words.unwrap_or_default().to_owned()
+}
+
+fn whole(trace: &Trace) -> bool {
+    trace.named("apply").count() == NODES.len()
+}
+
+/// A pod becomes ready: its change is followed to both nodes.
+fn one_change(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let before = scene.known()?;
+    scene.pod("web-2", "node-2")?;
+    let is_it = |trace: &Trace| {
+        changed(trace).contains("EndpointSlice default/web")
+            && trace.named("watch").count() == 1
+            && whole(trace)
+    };
+    let trace = scene.new_trace(&before, "the trace of a pod that becomes ready", is_it)?;
+    draw(scene.stage, &trace);
+    checks.check("every span lies within its parent", trace.check_shape());
+    checks.check(
+        "from the trigger on: watched, planned, encoded, sent, applied (S-187)",
+        parts(&trace),
+    );
+    checks.check("the logs of the controller name the trace", {
+        let said = scene.rig.controller_said()?;
+        let names = said.contains(&format!("trace_id={}", trace.id));
+        names.then_some(()).with_context(|| said)
+    });
+    let page = http::get(scene.admin, "/metrics", Duration::from_secs(5))?;
+    let exemplar = page.body.lines().any(|line| {
+        line.starts_with("portolan_controller_change_duration_seconds_bucket")
+            && line.contains("# {trace_id=\"")
+    });
+    checks.check("a histogram leads to a trace", {
+        exemplar.then_some(()).context(page.body)
+    });
+    Ok(())
+}
+
+fn parts(trace: &Trace) -> Result<()> {
+    let root = trace.root()?;
+    ensure!(root.name == "change", "it is called {}", root.name);
+    let names: Vec<_> = trace.below(root).map(|span| span.name.as_str()).collect();
+    for wanted in ["watch", "queue", "plan", "encode"] {
+        let count = names.iter().filter(|name| **name == wanted).count();
+        ensure!(count == 1, "{count} of {wanted} in {names:?}");
+    }
+    let mut met = BTreeSet::new();
+    for deliver in trace.named("deliver") {
+        let node = deliver.tag("k8s.node.name").and_then(|node| node.as_str());
+        let node = node.context("a delivery without a node")?;
+        let own: Vec<&Span> = trace.below(deliver).collect();
+        let names: BTreeSet<_> = own.iter().map(|span| span.name.as_str()).collect();
+        ensure!(names == ["apply", "send", "turn"].into(), "{names:?}");
+        let apply = own.iter().find(|span| span.name == "apply");
+        let apply = apply.context("no apply")?;
+        let whose = trace.whose(apply);
+        ensure!(whose == ("portolan-agent", Some(node)), "{whose:?}");
+        met.insert(node);
+    }
+    ensure!(met == NODES.into(), "{met:?}");
+    ensure!(trace.whose(root) == ("portolan-controller", None), "whose");
+    Ok(())
+}
+
+/// Prints it as a person reads it.
+fn draw(stage: &Stage, trace: &Trace) {
+    let Ok(root) = trace.root() else { return };
+    let mut open = vec![(0, root)];
+    while let Some((depth, span)) = open.pop() {
+        let milliseconds = |micros: u64| micros as f64 / 1000.0;
+        let (service, node) = trace.whose(span);
+        stage.console.line(&format!(
+            "{:>10.3} ms {:>10.3} ms  {:indent$}{} ({service}{}{})",
+            milliseconds(span.start_time - root.start_time),
+            milliseconds(span.duration),
+            "",
+            span.name,
+            if node.is_some() { " on " } else { "" },
+            node.unwrap_or_default(),
+            indent = 2 * depth,
+        ));
+        let mut below: Vec<_> = trace.below(span).map(|span| (depth + 1, span)).collect();
+        below.sort_by_key(|(_, span)| std::cmp::Reverse(span.start_time));
+        open.extend(below);
+    }
+}
+
+/// Two changes while an agent is at a third: they go out as one, and are linked.
+fn coalesced(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let before = scene.known()?;
+    scene.rig.agents()?.hold("node-1", true);
+    for scheduler in ["wrr", "lc", "rr"] {
+        scene.annotate(scheduler)?;
+        // Each is planned by itself.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    scene.rig.agents()?.hold("node-1", false);
+    let linked = |trace: &Trace| trace.named("deliver").any(|span| span.links().count() > 0);
+    let is_holder = |trace: &Trace| linked(trace) && whole(trace);
+    let is_other = |trace: &Trace| linked(trace) && !whole(trace);
+    let holder = scene.new_trace(&before, "the trace with the work of two changes", is_holder)?;
+    let other = scene.new_trace(&before, "the trace that it is linked with", is_other)?;
+    checks.check(
+        "a change that went with another is linked with it, both ways",
+        {
+            let deliver = |trace: &Trace| {
+                let mut found = trace.named("deliver");
+                found.find(|span| span.links().count() > 0).cloned()
+            };
+            let (held, went) = (deliver(&holder), deliver(&other));
+            let held = held.context("no delivery")?;
+            let went = went.context("no delivery")?;
+            let right = went.links().any(|link| link == (&*holder.id, &*held.id))
+                && held.links().any(|(trace, _)| trace == other.id);
+            right
+                .then_some(())
+                .with_context(|| format!("{held:?} {went:?}"))
+        },
+    );
+    let shapes = holder.check_shape().and_then(|()| other.check_shape());
+    checks.check("and both have their shape", shapes);
+    Ok(())
+}
+
+/// Nobody takes traces: everything else goes on.
+fn away(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    let lost = "portolan_controller_trace_exports_total{result=\"failed\"}";
+    let before = scene.metric(lost)?;
+    scene.jaeger = None;
+    scene.annotate("wrr")?;
+    let (agents, waits) = (scene.rig.agents()?, scene.stage.waits);
+    let scheduler = |wanted: &'static str| {
+        let all_have = || {
+            let mut plans = NODES.iter().map(|node| agents.plan(node));
+            let has = |plan: Option<portolan_plan::PlanDocument>| {
+                let text = plan.and_then(|plan| serde_json::to_string(&plan).ok());
+                text.is_some_and(|text| text.contains(&format!("\"scheduler\":\"{wanted}\"")))
+            };
+            Ok(plans.all(has).then_some(()))
+        };
+        waits.until("all nodes to have it", TRACED, LOOK, all_have, String::new)
+    };
+    checks.check("without Jaeger changes reach all nodes", scheduler("wrr"));
+    let counted = || Ok((scene.metric(lost)? > before).then_some(()));
+    checks.check(
+        "what was lost is counted",
+        waits.until("a lost trace", TRACED, LOOK, counted, String::new),
+    );
+    let said = scene.rig.controller_said()?;
+    checks.check(
+        "and told once, with what to check",
+        (said.matches("traces are lost").count() == 1)
+            .then_some(())
+            .with_context(|| said),
+    );
+    scene.start_jaeger()?;
+    scene.annotate("rr")?;
+    let back = scene.new_trace(&BTreeSet::new(), "a trace once Jaeger is back", whole);
+    checks.check("Jaeger gets traces again once it is back", back.map(drop));
+    Ok(())
+}
+
+/// With a share of nothing, only what is remarkable is kept.
+fn sampled(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.rig.kill_controller()?;
+    scene.start_controller("0")?;
+    let kept = |kept: &str| format!("portolan_controller_traces_total{{kept=\"{kept}\"}}");
+    let waits = scene.stage.waits;
+    let serves = || Ok(scene.metric(&kept("no")).ok().filter(|no| *no > 0.0));
+    waits.until("the first plans", TRACED, LOOK, serves, String::new)?;
+    let (known, left_out) = (scene.known()?, scene.metric(&kept("no"))?);
+    // Its agents have to be back, or the change is not followed to a node.
+    let back = || Ok((scene.metric("portolan_controller_nodes_in_force")? >= 2.0).then_some(()));
+    waits.until("both agents", TRACED, LOOK, back, String::new)?;
+    scene.annotate("lc")?;
+    let ended = || Ok((scene.metric(&kept("no"))? > left_out).then_some(()));
+    waits.until("a change to end", TRACED, LOOK, ended, String::new)?;
+    std::thread::sleep(SETTLES);
+    let now = scene.known()?;
+    checks.check(
+        "of ordinary changes none is kept where the share is nothing",
+        (now == known)
+            .then_some(())
+            .with_context(|| format!("{now:?}")),
+    );
+    scene.rig.agents()?.set_failing("node-2", true);
+    scene.annotate("wrr")?;
+    let failed = scene.new_trace(&known, "the trace of a change that fails", |_| true)?;
+    let root = failed.root()?;
+    let words = root.tag("otel.status_description").cloned();
+    checks.check("one that fails somewhere is kept and says so", {
+        let says = words == Some("not in force on 1 of 2 nodes".into());
+        says.then_some(()).with_context(|| format!("{root:?}"))
+    });
+    let of_node = failed.named("deliver").find(|span| {
+        span.tag("otel.status_description")
+            .and_then(|words| words.as_str())
+            == Some(FAILURE)
+    });
+    let node = of_node.and_then(|span| span.tag("k8s.node.name")?.as_str());
+    checks.check("on which node, and what", {
+        (node == Some("node-2"))
+            .then_some(())
+            .with_context(|| format!("{:?}", failed.spans))
+    });
+    scene.rig.agents()?.set_failing("node-2", false);
+    Ok(())
+}
