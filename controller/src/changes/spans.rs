@@ -38,10 +38,10 @@ pub(super) type NewSpan<'a> = &'a mut dyn FnMut() -> [u8; 8];
 /// Draws a change.
 pub(super) fn draw(ended: &Ended, new_span: NewSpan<'_>) -> Drawn {
     let root = ended.cause.trace;
-    let frame = Frame {
-        start: ended.cause.began(),
-        end: ended.end,
-    };
+    let start = ended.cause.began();
+    // A clock may have been put back meanwhile.
+    let end = ended.end.max(start);
+    let frame = Frame { start, end };
     let mut drawn = Drawn {
         controller: vec![change(ended, frame)],
         agents: Vec::new(),
@@ -58,7 +58,16 @@ pub(super) fn draw(ended: &Ended, new_span: NewSpan<'_>) -> Drawn {
             .controller
             .push(at.span("queue", frame.part(seen, first)));
     }
-    drawn.controller.extend(ended.parts.iter().cloned());
+    let parts = ended.parts.iter().map(|part| {
+        let time = frame.part(part.start_time, part.end_time);
+        SpanData {
+            parent_span_is_remote: false,
+            start_time: time.start,
+            end_time: time.end,
+            ..part.clone()
+        }
+    });
+    drawn.controller.extend(parts);
     for delivered in &ended.shown {
         deliver(ended, delivered, frame, &mut drawn, new_span);
     }

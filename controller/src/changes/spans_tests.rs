@@ -19,6 +19,17 @@ fn step(name: &str, after: u64, took: u64) -> wire::Step {
     }
 }
 
+/// A part of planning, as the layer hands it on.
+fn part(of: &Cause, start: u64, end: u64) -> Note {
+    let time = Frame {
+        start: at(start),
+        end: at(end),
+    };
+    let mut span = Place::below(of.trace, [0xbb; 8]).span("plan", time);
+    span.parent_span_is_remote = true;
+    Note::Did(Box::new(span))
+}
+
 fn ended(notes: Vec<Note>) -> Vec<Ended> {
     let mut track = Track::default();
     for note in notes {
@@ -84,13 +95,16 @@ fn a_change_is_one_tree_from_the_trigger_to_the_kernel() {
         steps: vec![step("diff", 100, 900), step("servers", 1000, 4000)],
     });
     let ended = ended(vec![
-        Note::Begun(one),
+        Note::Begun(one.clone()),
+        part(&one, 1010, 1020),
         published(1, 7, 1030),
         Note::Delivered(Box::new(delivered)),
     ]);
     insta::assert_snapshot!(shown(&drawn(&ended[0])), @"
     change 400 to 1050
       watch 400 to 1000
+      queue 1000 to 1010
+      plan 1010 to 1020
       deliver 1030 to 1050
         turn 1030 to 1040
         send 1040 to 1041
@@ -174,12 +188,17 @@ proptest! {
         triggered in prop::option::of(0..3000_u64),
         seen in 500..2000_u64,
         published_at in 0..3000_u64,
+        planned in (0..3000_u64, 0..3000_u64),
         times in prop::collection::vec((0..3000_u64, 0..3000_u64, 10..3000_u64, timing()), 0..4),
     ) {
         let mut one = Cause::clone(&cause(1, seen));
         one.triggered = triggered.map(at).into_iter().collect();
         let one = Arc::new(one);
-        let mut notes = vec![Note::Begun(one.clone()), published(1, 7, published_at)];
+        let mut notes = vec![
+            Note::Begun(one.clone()),
+            part(&one, planned.0, planned.1),
+            published(1, 7, published_at),
+        ];
         for (number, (made, handed, answered, timing)) in (1_u64..).zip(times) {
             let mut delivered = delivered("node-a", &[&one], answered);
             delivered.span = number.to_be_bytes();

@@ -97,7 +97,7 @@ struct Follower {
     pause: Duration,
     /// How far this kind was read.
     ledger: Ledger,
-    /// What slices say of when they changed.
+    /// Which times count that slices tell.
     triggers: Triggers,
     /// Rung when all has to be listed again.
     asked: Arc<Notify>,
@@ -311,11 +311,10 @@ impl Follower {
         let version = object.version.clone();
         let seen = if gone {
             self.ledger.gone(&object);
-            self.triggers.forget(&object.id);
             Some(Seen::Gone(object.id))
         } else {
             self.ledger.present(&object);
-            triggered = self.triggers.news(self.kind, &object.id, text);
+            triggered = self.triggers.of(self.kind, text);
             read(self.kind, text).map(Seen::from)
         };
         if let Some(seen) = seen {

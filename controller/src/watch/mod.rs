@@ -55,7 +55,7 @@ pub enum Seen {
     Came {
         /// When.
         at: SystemTime,
-        /// When what it tells of happened, if it says so and is the first to do.
+        /// When what it tells of happened, if it says so.
         triggered: Option<SystemTime>,
     },
 }

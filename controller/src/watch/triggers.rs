@@ -1,21 +1,19 @@
 //! When what an EndpointSlice tells of happened, as the controller that wrote it says (S-187).
 
-use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::Kind;
 use super::object::Text;
-use crate::object::ObjectId;
 
-/// What slices said so far. A slice keeps saying it, whatever else changes about it.
-#[derive(Debug)]
+/// Since when it counts. The controller of EndpointSlices writes it anew, or takes it away, with every
+/// change that it makes, so the same time again is of another change in the same second.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Triggers {
     /// What happened before is no news: this program was not there.
     since: SystemTime,
-    said: BTreeMap<ObjectId, SystemTime>,
 }
 
 #[derive(Deserialize)]
@@ -36,25 +34,17 @@ struct Annotations {
 
 impl Triggers {
     pub(super) fn new(since: SystemTime) -> Self {
+        let seconds = since.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            since,
-            said: BTreeMap::new(),
+            // Kubernetes tells most of these times in whole seconds.
+            since: UNIX_EPOCH + Duration::from_secs(seconds.as_secs()),
         }
     }
 
-    /// What an object that is there says now and did not say before.
-    pub(super) fn news(&mut self, kind: Kind, id: &ObjectId, text: &Text) -> Option<SystemTime> {
-        if kind != Kind::EndpointSlice {
-            return None;
-        }
-        let triggered = read(text).filter(|triggered| *triggered >= self.since)?;
-        let before = self.said.insert(id.clone(), triggered);
-        (before != Some(triggered)).then_some(triggered)
-    }
-
-    /// An object is gone, which triggers nothing that is measured.
-    pub(super) fn forget(&mut self, id: &ObjectId) {
-        self.said.remove(id);
+    /// What an object that changed says.
+    pub(super) fn of(self, kind: Kind, text: &Text) -> Option<SystemTime> {
+        let triggered = read(text).filter(|_| kind == Kind::EndpointSlice);
+        triggered.filter(|triggered| *triggered >= self.since)
     }
 }
 
@@ -66,8 +56,6 @@ fn read(text: &Text) -> Option<SystemTime> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn slice(annotations: &str) -> Text {
@@ -83,20 +71,17 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_tells_once_when_it_was_triggered() {
-        let mut triggers = Triggers::new(at(1_767_225_600));
-        let id = Kind::EndpointSlice.id("shop", "web-1");
-        let mut news = |annotations: &str| {
-            let text = slice(annotations);
-            triggers.news(Kind::EndpointSlice, &id, &text)
-        };
+    fn a_slice_tells_when_it_was_triggered() {
+        let half = Duration::from_millis(500);
+        let triggers = Triggers::new(at(1_767_225_600) + half);
+        let news = |annotations: &str| triggers.of(Kind::EndpointSlice, &slice(annotations));
         let key = "endpoints.kubernetes.io/last-change-trigger-time";
         let said = |time: &str| format!(r#"{{"other":"x","{key}":"{time}"}}"#);
         let first = said("2026-01-01T00:00:05Z");
         assert_eq!(news(&first), Some(at(1_767_225_605)));
-        assert_eq!(news(&first), None, "something else changed");
+        let same_second = said("2026-01-01T00:00:00Z");
+        assert_eq!(news(&same_second), Some(at(1_767_225_600)));
         let second = said("2026-01-01T00:00:06.5Z");
-        let half = Duration::from_millis(500);
         assert_eq!(news(&second), Some(at(1_767_225_606) + half));
         assert_eq!(news(&said("2025-12-31T23:59:59Z")), None, "before");
         for nonsense in [
@@ -111,10 +96,9 @@ mod tests {
 
     #[test]
     fn only_slices_tell() {
-        let mut triggers = Triggers::new(at(0));
+        let triggers = Triggers::new(at(0));
         let text =
             slice(r#"{"endpoints.kubernetes.io/last-change-trigger-time":"2026-01-01T00:00:05Z"}"#);
-        let id = Kind::Service.id("shop", "web");
-        assert_eq!(triggers.news(Kind::Service, &id, &text), None);
+        assert_eq!(triggers.of(Kind::Service, &text), None);
     }
 }
