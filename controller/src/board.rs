@@ -54,12 +54,12 @@ pub struct InForce(Arc<AtomicU64>);
 impl InForce {
     /// All of the plan of this version is in force.
     pub fn reached(&self, version: u64) {
-        self.0.store(version, Ordering::Relaxed);
+        self.0.store(version, Ordering::Release);
     }
 
     /// The version; 0 for none.
     pub fn version(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -203,15 +203,21 @@ impl Board {
     }
 
     /// How many agents have not a version of the plans in force yet, and the first few of their nodes. Who
-    /// answered that something failed is not waited for: whatever failed may fail for ever.
-    pub fn waited_for(&self, version: u64) -> (usize, Vec<Arc<str>>) {
+    /// answered last that something failed or cannot be read is not waited for, because that may last for
+    /// ever; nor who has answered nothing yet, for a first plan is no change.
+    pub fn waited_for(
+        &self,
+        version: u64,
+        is_node: impl Fn(&str) -> bool,
+    ) -> (usize, Vec<Arc<str>>) {
         let nodes = self.nodes();
-        let waited = nodes.deliveries.iter().filter(|(_, delivery)| {
-            let failed = delivery
-                .acked
-                .as_ref()
-                .is_some_and(|(_, acked)| acked.failed_operations > 0);
-            delivery.connected && !failed && delivery.in_force.version() < version
+        let waited = nodes.deliveries.iter().filter(|(node, delivery)| {
+            let answered = delivery.acked.as_ref();
+            let sound = answered.is_some_and(|(_, acked)| {
+                acked.failed_operations == 0 && acked.undecodable.is_empty()
+            });
+            let behind = sound && delivery.in_force.version() < version;
+            delivery.connected && behind && is_node(node)
         });
         let (mut count, mut first) = (0, Vec::new());
         for (node, _) in waited {
@@ -318,7 +324,12 @@ mod tests {
     #[test]
     fn who_has_not_a_version_is_waited_for_unless_it_failed_or_is_gone() {
         let board = Board::default();
-        let node = |name: &str| board.connected(name, "0.1.0", at(1));
+        let node = |name: &str| {
+            let in_force = board.connected(name, "0.1.0", at(1));
+            board.acked(name, acked(1), at(1));
+            in_force
+        };
+        board.connected("new", "0.1.0", at(1));
         let (behind, there, failing) = (node("behind"), node("there"), node("failing"));
         node("gone").reached(2);
         board.gone("gone", at(1), at(2));
@@ -330,10 +341,18 @@ mod tests {
             ..acked(7)
         };
         board.acked("failing", failed, at(2));
-        assert_eq!(board.waited_for(5), (1, vec!["behind".into()]));
-        assert_eq!(board.waited_for(4), (0, Vec::new()));
+        let waited = |version| board.waited_for(version, |_| true);
+        assert_eq!(waited(5), (1, vec!["behind".into()]));
+        assert_eq!(waited(4), (0, Vec::new()));
+        assert_eq!(board.waited_for(5, |_| false).0, 0, "its Node is gone");
         board.acked("failing", acked(7), at(3));
-        assert_eq!(board.waited_for(5).0, 2);
+        assert_eq!(waited(5).0, 2);
+        let unread = Acked {
+            undecodable: vec!["head/shop/web".into()],
+            ..acked(7)
+        };
+        board.acked("failing", unread, at(3));
+        assert_eq!(waited(5).0, 1);
     }
 
     #[test]

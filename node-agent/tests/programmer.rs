@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use portolan_agent::kernel::SharedModel;
+use portolan_agent::programmer::Step;
 use portolan_agent::record::Record;
 use portolan_agent::slot::Woken;
 use portolan_plan::{Change, EntryHash, EntryKey, Period, PlanDocument, PlanHash, StagedChanges};
@@ -346,4 +347,43 @@ fn scheduler_changes_that_were_put_off_follow_at_once() {
         model.log.iter().filter(holds).count()
     };
     assert_eq!(held(&kernel.lock()), usize::from(count));
+}
+
+/// What a trace shows of the kernel's thread.
+#[test]
+fn a_pass_tells_what_took_its_time_step_by_step() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let first = running.program(document());
+    let names = |steps: &[Step]| steps.iter().map(|step| step.name).collect::<Vec<_>>();
+    let told = names(&first.steps);
+    assert_eq!(told[..3], ["look", "desired state", "diff"]);
+    let phases = ["create sets", "rules", "servers", "answer", "route"];
+    let places = phases.map(|phase| told.iter().position(|name| *name == phase));
+    assert!(places.is_sorted() && places[0].is_some(), "{told:?}");
+    let operations = first
+        .steps
+        .iter()
+        .map(|step| step.operations)
+        .sum::<usize>();
+    assert_eq!(operations, first.operations, "each is in one step");
+    let mut end = Duration::ZERO;
+    for step in first.steps.iter() {
+        assert!(
+            step.after >= end,
+            "{} begins before the one before ends",
+            step.name
+        );
+        end = step.after + step.took;
+    }
+    assert!(end <= first.took);
+    let second = running.program(without_web());
+    assert!(
+        second
+            .steps
+            .iter()
+            .any(|step| step.name == "remove servers")
+    );
+    assert!(second.began > first.began);
+    running.stop();
 }

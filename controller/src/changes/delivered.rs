@@ -30,6 +30,23 @@ pub struct Delivered {
     pub answered: Answered,
 }
 
+/// So many steps of a pass are kept; agents have a third of that.
+const MOST_STEPS: usize = 64;
+/// So many characters of a step's name, and of a failure.
+const NAME: usize = 64;
+const FAILURE: usize = 1024;
+
+fn kept(step: &wire::Step) -> wire::Step {
+    wire::Step {
+        name: start(&step.name, NAME),
+        ..*step
+    }
+}
+
+fn start(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
 /// What an agent says to a batch.
 #[derive(Debug, Clone, Default)]
 pub struct Answered {
@@ -46,19 +63,55 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// What an answer says.
-    pub fn of(ack: &wire::Ack) -> Self {
+    /// What an answer says, as far as there is room for it: whoever answers may say anything. `asked` is
+    /// whether it was asked what takes the time.
+    pub fn of(ack: &wire::Ack, asked: bool) -> Self {
+        let timing = ack.timing.as_ref().filter(|_| asked);
         Self {
             operations: ack.operations,
             failed: ack.failed_operations,
-            failure: ack.failures.first().cloned(),
+            failure: ack.failures.first().map(|text| start(text, FAILURE)),
             refused: ack.refused,
-            timing: ack.timing.clone(),
+            timing: timing.map(|timing| wire::Timing {
+                steps: timing.steps.iter().take(MOST_STEPS).map(kept).collect(),
+                ..*timing
+            }),
         }
     }
 
     /// Whether all of the batch is in force.
     pub fn is_sound(&self) -> bool {
         self.failed == 0 && !self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_takes_much_memory_and_what_nobody_asked_for_takes_none() {
+        let step = wire::Step {
+            name: "x".repeat(10_000),
+            ..wire::Step::default()
+        };
+        let ack = wire::Ack {
+            failures: vec!["y".repeat(1_000_000)],
+            timing: Some(wire::Timing {
+                total_microseconds: 7,
+                steps: vec![step; 10_000],
+                ..wire::Timing::default()
+            }),
+            ..wire::Ack::default()
+        };
+        assert_eq!(Answered::of(&ack, false).timing, None);
+        let kept = Answered::of(&ack, true);
+        assert_eq!(kept.failure.map(|text| text.len()), Some(FAILURE));
+        let timing = kept.timing.unwrap();
+        assert_eq!(
+            (timing.total_microseconds, timing.steps.len()),
+            (7, MOST_STEPS)
+        );
+        assert_eq!(timing.steps[0].name.len(), NAME);
     }
 }

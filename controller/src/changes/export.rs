@@ -21,6 +21,8 @@ use super::spans::Drawn;
 
 /// Traces on their way.
 const QUEUE: usize = 64;
+/// So many are sent in one message, which stays far below what collectors take.
+const TOGETHER: u64 = 8;
 /// How long the collector may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -132,7 +134,9 @@ async fn send(
     let mut troubled = false;
     while let Some(first) = traces.recv().await {
         let (mut resource_spans, mut count) = (first, 1);
-        while let Ok(more) = traces.try_recv() {
+        while count < TOGETHER
+            && let Ok(more) = traces.try_recv()
+        {
             resource_spans.extend(more);
             count += 1;
         }

@@ -74,7 +74,9 @@ impl Figures {
     /// A change has ended; with its trace, if that can be looked at.
     pub(super) fn ended(&self, ended: &Ended, kept: bool) {
         if ended.missing.count > 0 {
+            // Nobody knows how long it takes.
             self.unfinished.inc();
+            return;
         }
         let example = kept.then(|| Example {
             trace_id: ended.cause.trace.to_string(),
@@ -99,7 +101,7 @@ impl Figures {
     /// Gives all of them names.
     #[rustfmt::skip]
     pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register("portolan_controller_change_duration_seconds", "Time of a change, from what triggered it in the cluster to the answer of the last node", self.changes.clone());
+        registry.register("portolan_controller_change_duration_seconds", "Time of a change, from what triggered it in the cluster to the answer of the last node; without those that were given up", self.changes.clone());
         registry.register("portolan_controller_node_programming_duration_seconds", "Time from what triggered a change in the cluster to one node's answer that it is in force", self.nodes.clone());
         registry.register("portolan_controller_changes_unfinished", "Changes that some connected node had not in force after half a minute", self.unfinished.clone());
         registry.register("portolan_controller_change_notes_left_out", "Notes about changes that were left out because there were too many", self.left_out.clone());

@@ -18,8 +18,6 @@ use portolan_proto::{TraceContext, wire};
 use super::Delivered;
 use super::track::Ended;
 
-/// So many steps of a node are drawn.
-const MOST_STEPS: usize = 64;
 /// So many nodes are named that did not answer.
 const NAMED: usize = 5;
 
@@ -211,7 +209,7 @@ fn apply(
     let began = frame.after(start, micros(timing.waited_microseconds));
     let wait = Frame { start, end: began };
     let mut spans = vec![apply, Place::below(own, new_span()).span("wait", wait)];
-    for step in timing.steps.iter().take(MOST_STEPS) {
+    for step in &timing.steps {
         let start = frame.after(began, micros(step.after_microseconds));
         let end = frame.after(start, micros(step.microseconds));
         let place = Place::below(own, new_span());

@@ -9,6 +9,7 @@ use super::export::Exporter;
 use super::track::{Ended, Track, Waiting};
 use super::{Endpoint, Figures, Note, Notes, Sampling, new_span, spans};
 use crate::board::Board;
+use crate::store::Store;
 
 /// How often it is looked whether changes have ended. It is no part of what is measured: that ends with
 /// an answer.
@@ -19,6 +20,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct Task {
     notes: Notes,
     board: Arc<Board>,
+    store: Arc<Store>,
     figures: Arc<Figures>,
     sampling: Sampling,
     exporter: Option<Exporter>,
@@ -26,11 +28,13 @@ pub struct Task {
 }
 
 impl Task {
-    /// Counts what is noted; who has what in force is read from the board.
-    pub fn new(notes: Notes, board: Arc<Board>, figures: Arc<Figures>) -> Self {
+    /// Counts what is noted; who has what in force is read from the board, and who is a node from the
+    /// store.
+    pub fn new(notes: Notes, board: Arc<Board>, store: Arc<Store>, figures: Arc<Figures>) -> Self {
         Self {
             notes,
             board,
+            store,
             figures,
             sampling: Sampling::new(0.0, Duration::MAX),
             exporter: None,
@@ -72,12 +76,15 @@ impl Task {
             let took = delivered.at.duration_since(oldest.began());
             self.figures.node(took.unwrap_or_default());
         }
-        self.track.take(note, SystemTime::now());
+        if !self.track.take(note, SystemTime::now()) {
+            self.figures.left_out();
+        }
     }
 
     fn look(&mut self) {
         let waiting = |version| {
-            let (count, first) = self.board.waited_for(version);
+            let is_node = |node: &str| self.store.has_node(node);
+            let (count, first) = self.board.waited_for(version, is_node);
             Waiting { count, first }
         };
         let complete = self.track.complete(SystemTime::now(), waiting);

@@ -86,10 +86,10 @@ impl Track {
         self.open.is_empty()
     }
 
-    /// Takes a note.
-    pub(super) fn take(&mut self, note: Note, now: SystemTime) {
+    /// Takes a note. False for a change that is not followed, because too many are.
+    pub(super) fn take(&mut self, note: Note, now: SystemTime) -> bool {
         match note {
-            Note::Begun(cause) => self.begin(cause, now),
+            Note::Begun(cause) => return self.begin(cause, now),
             Note::Did(span) => {
                 let trace = span.span_context.trace_id().to_bytes();
                 if let Some(open) = self.open.get_mut(&trace)
@@ -109,11 +109,12 @@ impl Track {
             }
             Note::Delivered(delivered) => self.deliver(&delivered.into()),
         }
+        true
     }
 
-    fn begin(&mut self, cause: Arc<Cause>, now: SystemTime) {
+    fn begin(&mut self, cause: Arc<Cause>, now: SystemTime) -> bool {
         if self.open.len() >= MOST_OPEN {
-            return;
+            return false;
         }
         let trace = cause.trace.trace;
         self.order.push_back(trace);
@@ -128,6 +129,7 @@ impl Track {
             last: None,
         };
         self.open.insert(trace, open);
+        true
     }
 
     fn deliver(&mut self, delivered: &Arc<Delivered>) {
@@ -181,8 +183,10 @@ impl Track {
     }
 }
 
+/// Also where the clock was put back by as much: nothing is followed for hours because of that.
 fn is_over(since: SystemTime, now: SystemTime) -> bool {
-    now.duration_since(since).is_ok_and(|past| past >= GIVE_UP)
+    let apart = now.duration_since(since);
+    apart.unwrap_or_else(|back| back.duration()) >= GIVE_UP
 }
 
 impl Open {

@@ -230,7 +230,7 @@ fn observe(
 ) -> Metrics {
     let mut metrics = Metrics::new(counters, board.clone(), store.clone());
     metrics.add(&telemetry.figures);
-    telemetry.follow(board.clone(), own);
+    telemetry.follow(board.clone(), store.clone(), own);
     metrics
 }
 

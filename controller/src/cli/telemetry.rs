@@ -13,6 +13,7 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::board::Board;
 use crate::changes::{self, Changes, Endpoint, Figures, Notes, SPANS, Sampling, Task};
+use crate::store::Store;
 
 #[derive(Debug, Args)]
 pub(super) struct TelemetryArguments {
@@ -26,12 +27,7 @@ pub(super) struct TelemetryArguments {
     log: String,
     /// Where traces of changes go: a collector, or Jaeger, that takes OTLP over gRPC, like
     /// http://127.0.0.1:4317. Agents are in them and send none themselves.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "URL", env = "PORTOLAN_TRACES")]
     traces: Option<String>,
     /// The share of all traces that is kept, 0 to 1. Slow changes and those that fail are kept anyhow, up
     /// to 60 a minute.
@@ -95,8 +91,8 @@ impl TelemetryArguments {
 
 impl Telemetry {
     /// Follows changes from now on, as the controller of this name. For within the runtime.
-    pub(super) fn follow(self, board: Arc<Board>, own_name: &str) {
-        let task = Task::new(self.notes, board, self.figures);
+    pub(super) fn follow(self, board: Arc<Board>, store: Arc<Store>, own_name: &str) {
+        let task = Task::new(self.notes, board, store, self.figures);
         let task = match self.traces {
             Some((endpoint, sampling)) => task.tracing(endpoint, sampling, own_name),
             None => task,

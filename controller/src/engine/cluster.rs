@@ -36,6 +36,8 @@ pub struct ClusterSource {
     journal: Journal,
     /// How far each kind was read.
     marks: BTreeMap<Kind, Mark>,
+    /// When what is planned next came; the object may be a moment behind its times.
+    came: Came,
 }
 
 impl ClusterSource {
@@ -50,6 +52,7 @@ impl ClusterSource {
             settings_known: true,
             journal: Journal::default(),
             marks: BTreeMap::new(),
+            came: Came::default(),
         }
     }
 
@@ -91,19 +94,19 @@ impl ClusterSource {
             return;
         }
         let batch = std::mem::take(&mut self.waiting);
-        let (events, changed, came) = self.translate(batch);
+        let (events, changed) = self.translate(batch);
         // Before what was planned: to be thought ahead costs a list, to be thought behind a plan that
         // goes back.
         self.engine.store.note_marks(&self.marks);
         if !(events.is_empty() && self.engine.published) {
+            let came = std::mem::take(&mut self.came);
             self.engine.plan(events, &changed, start, came);
         }
         self.engine.store.note_planned();
     }
 
     /// Turns what was seen into events, and notes what is wrong with it.
-    fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String, Came) {
-        let mut came = Came::default();
+    fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String) {
         let mut events = Vec::with_capacity(batch.len());
         let mut names = Names::default();
         let mut readable = Vec::new();
@@ -140,7 +143,7 @@ impl ClusterSource {
                     readable.push(id);
                 }
                 Seen::Read(kind, mark) => drop(self.marks.insert(kind, mark)),
-                Seen::Came { at, triggered } => came.note(at, triggered),
+                Seen::Came { at, triggered } => self.came.note(at, triggered),
                 Seen::Gone(id) => {
                     names.add(|| format!("{id} (gone)"));
                     self.journal.forget(&id);
@@ -154,7 +157,7 @@ impl ClusterSource {
         for id in &readable {
             self.engine.tell(News::Readable(id));
         }
-        (events, names.in_words(), came)
+        (events, names.in_words())
     }
 
     /// Settings that cannot be read at the start are waited for: nobody knows what nodes have.

@@ -72,7 +72,7 @@ impl Trip {
             made: self.made,
             handed: self.handed,
             at: SystemTime::now(),
-            answered: Answered::of(ack),
+            answered: Answered::of(ack, self.changes.traced()),
         });
     }
 }

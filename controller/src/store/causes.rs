@@ -7,8 +7,9 @@ use crate::changes::Cause;
 
 /// So many are remembered; a stream that is further behind has other troubles.
 const LONGEST: usize = 4096;
-/// So many are told of one batch: the oldest ones, which waited longest, and the newest.
-const TOLD: usize = 32;
+/// So many are told of one batch: the oldest ones, which waited longest, and the newest. More than a second
+/// of the busiest clusters, and no stream is made to wait longer.
+const TOLD: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Causes(VecDeque<(u64, Arc<Cause>)>);

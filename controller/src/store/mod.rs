@@ -197,6 +197,12 @@ impl Store {
         }
     }
 
+    /// Whether a node has a plan.
+    pub fn has_node(&self, node: &str) -> bool {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        plans.nodes.contains_key(node)
+    }
+
     /// The names of all nodes that have a plan, in order.
     pub fn node_names(&self) -> Vec<Arc<str>> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);

@@ -318,8 +318,9 @@ impl Follower {
             read(self.kind, text).map(Seen::from)
         };
         if let Some(seen) = seen {
-            self.tell(seen).await?;
+            // Before it, so that it is never planned without.
             self.tell(Seen::Came { at, triggered }).await?;
+            self.tell(seen).await?;
             self.tell_mark().await?;
         }
         Ok(Some(version))

@@ -51,7 +51,7 @@ pub enum Seen {
     Gone(ObjectId),
     /// How far the kind was read with all that came before.
     Read(Kind, Mark),
-    /// What was told just before came alone, and not with a list.
+    /// What is told next comes alone, and not with a list.
     Came {
         /// When.
         at: SystemTime,

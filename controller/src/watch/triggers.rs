@@ -43,7 +43,7 @@ impl Triggers {
 
     /// What an object that changed says.
     pub(super) fn of(self, kind: Kind, text: &Text) -> Option<SystemTime> {
-        let triggered = read(text).filter(|_| kind == Kind::EndpointSlice);
+        let triggered = (kind == Kind::EndpointSlice).then(|| read(text)).flatten();
         triggered.filter(|triggered| *triggered >= self.since)
     }
 }

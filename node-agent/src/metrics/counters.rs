@@ -1,7 +1,7 @@
 //! What is counted as it happens. Gauges are read when somebody asks ([`super::snapshot`]), so they
 //! cannot differ from what they are about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -121,7 +121,15 @@ pub struct Counters {
     programming: Labelled<OfFamily, Histogram, ToKernel>,
     operations: Counter,
     failures: Counter,
-    waiting: Mutex<BTreeMap<u64, Changes>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// What was received and no pass has taken yet.
+#[derive(Debug, Default)]
+struct Waiting {
+    changes: BTreeMap<u64, Changes>,
+    /// The last generation that a pass has taken, and the families in which that failed.
+    passed: (u64, BTreeSet<Family>),
 }
 
 impl Default for Counters {
@@ -177,6 +185,12 @@ impl Counters {
             self.endpoints.get_or_create(&label).inc_by(endpoints);
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // The pass that took it may have been faster than whoever tells.
+        if generation <= waiting.passed.0 {
+            self.programmed(&changes, &waiting.passed.1, now);
+            return;
+        }
+        let waiting = &mut waiting.changes;
         let mut changes = changes;
         if waiting.len() >= MOST_WAITING
             && let Some((_, last)) = waiting.pop_last()
@@ -202,19 +216,22 @@ impl Counters {
         self.operations.inc_by(count(pass.operations));
         self.failures.inc_by(count(pass.failed));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let still = waiting.split_off(&(pass.generation + 1));
-        let done = std::mem::replace(&mut *waiting, still);
+        let still = waiting.changes.split_off(&(pass.generation + 1));
+        let done = std::mem::replace(&mut waiting.changes, still);
+        waiting.passed = (pass.generation, pass.failed_families.clone());
         drop(waiting);
-        self.programmed(done.values(), pass, now);
+        for changes in done.values() {
+            self.programmed(changes, &pass.failed_families, now);
+        }
     }
 
     /// Changes that came from somewhere are in force, where nothing failed (S-187).
-    fn programmed<'a>(&self, done: impl Iterator<Item = &'a Changes>, pass: &Passed, now: Moment) {
+    fn programmed(&self, changes: &Changes, failed: &BTreeSet<Family>, now: Moment) {
         let sound = Family::BOTH
             .into_iter()
-            .filter(|family| !pass.failed_families.contains(family));
+            .filter(|family| !failed.contains(family));
         let sound: Vec<OfFamily> = sound.map(OfFamily::from).collect();
-        for triggered in done.flat_map(|changes| &changes.triggered) {
+        for triggered in &changes.triggered {
             // Another machine's clock may be ahead of ours.
             let took = (seconds(now) - triggered.as_secs_f64()).max(0.0);
             for family in &sound {
@@ -226,7 +243,8 @@ impl Counters {
     /// What was received and not taken by any pass yet.
     pub(super) fn waiting(&self) -> Changes {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.values().fold(Changes::default(), Changes::and)
+        let waiting = waiting.changes.values();
+        waiting.fold(Changes::default(), Changes::and)
     }
 
     /// Gives all of them names.

@@ -88,13 +88,20 @@ impl Servers {
 
     /// Does operations in order, many in one send.
     pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let way = |op: &Op| Way::of(op, Path::new(MODULES));
+        // Once for each: modules come and go meanwhile.
+        let ways: Vec<_> = ops
+            .iter()
+            .map(|op| Way::of(op, Path::new(MODULES)))
+            .collect();
         let mut results = Vec::with_capacity(ops.len());
-        for run in ops.chunk_by(|left, right| way(left) == way(right)) {
-            match run.first().map(way) {
-                Some(Way::Ask) => results.extend(run.iter().map(|op| self.load_scheduler(op))),
-                Some(Way::Refuse) => results.extend(run.iter().map(refused)),
-                Some(Way::Send) | None => results.extend(self.send(run)),
+        let mut rest = ops;
+        for run in ways.chunk_by(|left, right| left == right) {
+            let (ops, after) = rest.split_at(run.len());
+            rest = after;
+            match run.first() {
+                Some(Way::Ask) => results.extend(ops.iter().map(|op| self.load_scheduler(op))),
+                Some(Way::Refuse) => results.extend(ops.iter().map(refused)),
+                Some(Way::Send) | None => results.extend(self.send(ops)),
             }
         }
         results
