@@ -101,6 +101,9 @@ impl ClusterSource {
         if !(events.is_empty() && self.engine.published) {
             let came = std::mem::take(&mut self.came);
             self.engine.plan(events, &changed, start, came);
+        } else if !changed.is_empty() {
+            // What came cannot be planned, and is not what another change began with.
+            self.came = Came::default();
         }
         self.engine.store.note_planned();
     }
@@ -343,4 +346,44 @@ fn kept(model: &ClusterModel, id: &ObjectId) -> Option<Found> {
         ObjectId::ServiceCidr(name) => Found::ServiceCidr((**model.service_cidr(name)?).clone()),
         ObjectId::ProxyConfig(name) => Found::ProxyConfig((**model.proxy_config(name)?).clone()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use portolan_plan::ServiceId;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::known::Shared;
+    use crate::store::Store;
+
+    #[test]
+    fn times_wait_for_their_object_and_are_given_to_no_other() {
+        let engine = Engine::new(Shared::default(), Arc::new(Store::default()), None);
+        let (_seen, receiver) = mpsc::channel(1);
+        let mut source = ClusterSource::new(engine, receiver);
+        let all = Kind::ALL.map(|kind| Seen::All {
+            kind,
+            objects: Vec::new(),
+            unreadable: Vec::new(),
+        });
+        source.take_in(all.into(), Instant::now());
+        let at = SystemTime::UNIX_EPOCH;
+        let came = || Seen::Came {
+            at,
+            triggered: None,
+        };
+        source.take_in(vec![came()], Instant::now());
+        assert_eq!(source.came.seen, Some(at), "its object is still to come");
+        let web = || ObjectId::Service(ServiceId::new("shop", "web"));
+        let broken = Seen::Unreadable(web(), "broken".into());
+        source.take_in(vec![broken], Instant::now());
+        assert_eq!(source.came, Came::default(), "nothing is planned of it");
+        source.take_in(vec![came()], Instant::now());
+        source.take_in(vec![Seen::Gone(web())], Instant::now());
+        assert_eq!(source.came, Came::default(), "it was planned with it");
+    }
 }

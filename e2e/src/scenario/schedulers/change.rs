@@ -209,6 +209,9 @@ fn entries(scene: &Scene<'_>, node: Node, set: &str) -> Result<Vec<String>> {
 const UNLOADED: &str = "lblcr";
 
 fn unloaded(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    // It was there a moment ago, and the agents know that.
+    turn(scene, "rr", UNLOADED)?;
+    turn(scene, UNLOADED, "rr")?;
     Program::Modprobe.run(&["-r", "ip_vs_lblcr"])?;
     let node = Node::A;
     let (before, batches) = (scene.cluster.said(node)?.len(), applied(scene)?);
