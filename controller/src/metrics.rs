@@ -1,11 +1,11 @@
 //! What the controller counts as it happens, and what it reads when somebody asks.
 //!
-//! The registry's text is OpenMetrics, which every scraper takes. Labels are words of ours: no name of a
-//! node, a Service or an address.
+//! Labels are words of ours: no name of a node, a Service or an address.
 
 use std::fmt::Error;
 use std::sync::Arc;
 
+use portolan_metrics::Format;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -17,9 +17,6 @@ use crate::board::Board;
 use crate::changes::Figures;
 use crate::store::Store;
 use crate::trust::Reason;
-
-/// What the registry's text is.
-pub(crate) const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReason {
@@ -200,20 +197,36 @@ impl Metrics {
         figures.register(&mut self.registry);
     }
 
-    /// All of them as text.
+    /// All of them as the table of a document.
     ///
     /// # Errors
     /// Never: text takes everything.
-    pub fn text(&self) -> Result<String, Error> {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
-        Ok(text)
+    pub fn document(&self) -> Result<String, Error> {
+        portolan_metrics::document(&self.registry)
+    }
+
+    /// All of them as a page.
+    ///
+    /// # Errors
+    /// Never: text takes everything.
+    pub fn page(&self, format: Format) -> Result<String, Error> {
+        format.encode(&self.registry)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_document_tells_of_every_metric() {
+        let mut metrics = Metrics::new(&Counters::default(), Arc::default(), Arc::default());
+        metrics.add(&Figures::default());
+        let table = metrics.document().unwrap();
+        let document = include_str!("../METRICS.md");
+        let tells = document.ends_with(&table);
+        assert!(tells, "controller/METRICS.md should end with:\n{table}");
+    }
 
     #[test]
     fn every_series_is_there_before_anything_happens() {
@@ -223,7 +236,7 @@ mod tests {
         counters.refused(Reason::other_node);
         counters.reviewed(true);
         counters.batch();
-        let text = metrics.text().unwrap();
+        let text = metrics.page(Format::OpenMetrics).unwrap();
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         // Thirteen of each histogram are like the last one.
         let samples = samples.filter(|line| !line.contains("le=") || line.contains("+Inf"));

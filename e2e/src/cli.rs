@@ -80,6 +80,8 @@ enum Bench {
     Node(bench::Options),
     /// What the stream costs the controller, with agents of all nodes and a real API server.
     Stream(bench::stream::Options),
+    /// What following changes costs: traces off, of one change in a hundred, of each.
+    Traces(bench::stream::TracesOptions),
     /// The agents of `bench stream`.
     #[command(hide = true)]
     StreamClients(bench::stream::ClientOptions),
@@ -114,6 +116,9 @@ pub fn main() -> ExitCode {
         What::Bench(Bench::Node(options)) => measure(options),
         What::Bench(Bench::Stream(options)) => stage(None, None)
             .and_then(|stage| bench::stream::run(&stage, &options))
+            .map(|()| true),
+        What::Bench(Bench::Traces(options)) => stage(None, None)
+            .and_then(|stage| bench::stream::run_traces(&stage, &options))
             .map(|()| true),
         What::Bench(Bench::StreamClients(options)) => {
             bench::stream::run_clients(&options).map(|()| true)

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::program::{Program, Running};
 use crate::topology::Topology;
-use crate::topology::world::Node;
+use crate::topology::world::{Node, Resident};
 use crate::waits::Waits;
 use crate::witness::{self, VirtualServer, VirtualServers};
 use crate::work_folder::WorkFolder;
@@ -115,6 +115,28 @@ impl<'lab> Cluster<'lab> {
         let (path, listen) = (path.display().to_string(), self.listen());
         let args = ["run", source, &path, "--listen", &listen, "--insecure"];
         self.controller = Some(Program::Controller.start(&args, &self.log("controller")?)?);
+        Ok(())
+    }
+
+    /// Starts it in the network of somebody, with more on its command line. Agents reach it all the same:
+    /// its socket is a file.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_controller`].
+    pub fn start_controller_at(&mut self, place: Resident, more: &[&str]) -> Result<()> {
+        let (path, listen) = (self.manifests().display().to_string(), self.listen());
+        let args = [
+            "run",
+            "--manifests",
+            &path,
+            "--listen",
+            &listen,
+            "--insecure",
+        ];
+        let args = [&args[..], more].concat();
+        let log = self.log("controller")?;
+        let start = || Program::Controller.start(&args, &log);
+        self.controller = Some(self.topology.of(place)?.inside(start)?);
         Ok(())
     }
 

@@ -24,6 +24,7 @@ pub mod manifests;
 pub mod mounts;
 pub mod namespace;
 pub mod program;
+mod prometheus;
 pub mod scenario;
 pub mod stop;
 pub mod topology;

@@ -18,6 +18,7 @@ use toml::Table;
 #[rustfmt::skip]
 const NEVER: &[(&str, &[&str])] = &[
     ("portolan-plan",       &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, CLOCK, CHANCE, "portolan-*"]),
+    ("portolan-metrics",    &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-*"]),
     ("portolan-proto",      &[KUBE, K8S, NETLINK, "portolan-planner", "portolan-crds", "portolan-reconcile"]),
     ("portolan-crds",       &[ASYNC, GRPC, NETLINK, "portolan-*"]),
     ("portolan-rollout",    &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-*"]),

@@ -44,13 +44,13 @@ impl Pages {
     }
 
     /// Answers at once: nobody is asked, nothing is waited for.
-    pub(crate) fn answer(&self, page: Page, path: &str) -> Answer {
+    pub(crate) fn answer(&self, page: Page, path: &str, accept: Option<&str>) -> Answer {
         match (page, path) {
             // Balancers ask on any path (S-139).
             (Page::Check(port, family), _) => self.health.check(port, family),
             (Page::Node, "/healthz") => self.health.healthz(),
             (Page::Node, "/livez") => self.health.livez(),
-            (Page::Metrics, "/metrics") => self.metrics.answer(),
+            (Page::Metrics, "/metrics") => self.metrics.answer(accept),
             (Page::Metrics, "/proxyMode") => Answer::text(200, "ipvs"),
             (Page::Metrics, "/healthz") => Answer::text(200, "ok"),
             (Page::Metrics, "/drains") => Answer::json(200, &self.drains()),

@@ -15,6 +15,7 @@ mod part;
 mod schedule;
 mod steps;
 mod told;
+mod traffic;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -77,6 +78,8 @@ pub struct Programmer<K> {
     /// Where the plan is from that was taken last.
     source: Source,
     pace: Pace,
+    /// What Services have carried, where somebody wants to know.
+    traffic: Option<traffic::Reading>,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -116,6 +119,7 @@ impl<K: Kernel> Programmer<K> {
             shared: None,
             source: Source::default(),
             pace: Pace::default(),
+            traffic: None,
         }
     }
 

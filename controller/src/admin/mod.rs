@@ -12,8 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response};
+use portolan_metrics::Format;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -24,7 +25,7 @@ pub use authorize::{Denied, authorize};
 
 use crate::board::Board;
 use crate::convergence::{self, Question};
-use crate::metrics::{Metrics, TEXT};
+use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::trust::Reviewer;
 use guests::Guests;
@@ -102,10 +103,7 @@ impl Pages {
             "/healthz" => text(200, "ok"),
             "/readyz" if *self.store.changes().borrow() > 0 => text(200, "ok"),
             "/readyz" => text(503, "nothing is planned yet\n"),
-            "/metrics" => match self.metrics.text() {
-                Ok(metrics) => of_type(200, TEXT, metrics),
-                Err(error) => text(500, format!("{error}\n")),
-            },
+            "/metrics" => self.metrics(request.headers().get(ACCEPT)),
             _ if !private => text(
                 403,
                 "only over TLS or loopback, where nobody can read the token on its way\n",
@@ -124,6 +122,14 @@ impl Pages {
 }
 
 impl Pages {
+    fn metrics(&self, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
+        let format = Format::wanted(accept.and_then(|value| value.to_str().ok()));
+        match self.metrics.page(format) {
+            Ok(page) => of_type(200, format.content_type(), page),
+            Err(error) => text(500, format!("{error}\n")),
+        }
+    }
+
     fn convergence(&self, query: Option<&str>) -> Response<Full<Bytes>> {
         let question = match Question::read(query.unwrap_or_default()) {
             Ok(question) => question,

@@ -104,6 +104,8 @@ enum Bench {
     Node(BenchNode),
     /// The stream: agents of thousands of nodes, one change, many changes, another controller
     Stream(BenchStream),
+    /// Traces: cold sync and a change with none, with one change in a hundred, with each
+    Traces(BenchTraces),
 }
 
 #[derive(Args)]
@@ -119,6 +121,14 @@ struct BenchNode {
 #[derive(Args)]
 struct BenchStream {
     /// --agents N, --services N, --endpoints N, --churn S, -o json, as `portolan-scenarios bench stream`
+    /// takes them
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+struct BenchTraces {
+    /// --agents N, --services N, --endpoints N, --rounds R, -o json, as `portolan-scenarios bench traces`
     /// takes them
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
@@ -224,11 +234,8 @@ fn run(command: Command) -> Result<u8> {
                 .collect();
             scenarios::measure(&words, place, &mut std::io::stdout())
         }
-        Command::Bench(Bench::Stream(BenchStream { words })) => {
-            let words = words.iter().map(String::as_str);
-            let words: Vec<&str> = ["bench", "stream"].into_iter().chain(words).collect();
-            cluster::measure(&words, &mut std::io::stdout())
-        }
+        Command::Bench(Bench::Stream(BenchStream { words })) => measure("stream", &words),
+        Command::Bench(Bench::Traces(BenchTraces { words })) => measure("traces", &words),
         Command::Cluster(Words { words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             cluster::run_scenarios(&words, &mut std::io::stdout())
@@ -255,6 +262,13 @@ fn build() -> Result<u8> {
         print(&binary.path.to_string_lossy())?;
     }
     Ok(0)
+}
+
+/// Something that is measured on a control plane of this machine.
+fn measure(what: &str, words: &[String]) -> Result<u8> {
+    let words = words.iter().map(String::as_str);
+    let words: Vec<&str> = ["bench", what].into_iter().chain(words).collect();
+    cluster::measure(&words, &mut std::io::stdout())
 }
 
 fn guest_run(run: GuestRun) -> Result<u8> {

@@ -74,11 +74,12 @@ pub const FILES: &[Program] = &[program(
 
 /// Programs that are taken out of a package that is never installed: its installation would start a
 /// service on this machine.
-pub const UNPACKED: &[Program] = &[program(
-    "etcd",
-    "etcd-server",
-    "scenarios: a store that is too old for lists as streams",
-)];
+#[rustfmt::skip]
+pub const UNPACKED: &[Program] = &[
+    program("etcd", "etcd-server", "scenarios: a store that is too old for lists as streams"),
+    program("prometheus", "prometheus", "scenarios: scrapes the programs under test"),
+    program("promtool", "prometheus", "scenarios: checks metrics and alerts"),
+];
 
 /// Installed packages of the tables, with their versions.
 pub type Versions = BTreeMap<String, String>;
@@ -274,7 +275,7 @@ mod tests {
             "portolan-scenarios",
         ];
         let tools = crate::tools::names();
-        let file = crate::nested::root().join("e2e/src/program.rs");
+        let file = crate::nested::root().join("e2e/src/program/which.rs");
         let text = fs::read_to_string(file).unwrap();
         let names = text
             .split("fn name(self)")

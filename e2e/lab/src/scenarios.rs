@@ -14,6 +14,13 @@ use crate::{packages, process, progress, tools};
 
 /// Where the guest has the scenarios' input files.
 const FILES: &str = "/portolan/e2e";
+/// Rules and dashboards: where the guest has them beside those files, and where they are.
+const MONITORING: (&str, &str) = (
+    "/portolan/charts/portolan/monitoring",
+    "charts/portolan/monitoring",
+);
+/// The first word of what runs scenarios.
+const RUN: &str = "run";
 /// Where the guest has kubectl: beside our programs.
 const KUBECTL: &str = "/portolan/bin/kubectl";
 /// Where the guest has kubeconfigs.
@@ -72,6 +79,11 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
         Kernel::Here => here(words, &programs, &[], sink),
         Kernel::Guest(image) => {
             let mut job = in_guest(words, &programs)?;
+            if words.first() == Some(&RUN) {
+                for tool in tools::for_guests()? {
+                    job.payload.program(&tool);
+                }
+            }
             job.deadline = (!mode.keep).then_some(DEADLINE);
             job.shell = mode.keep;
             guest::run(image, &job, sink)
@@ -158,6 +170,8 @@ fn in_guest(words: &[&str], programs: &Programs) -> Result<Job> {
     let mut job = with_our_programs(job(&words), programs);
     job.payload
         .folder(FILES, &nested::root().join("e2e"), NOT_INPUT)?;
+    job.payload
+        .folder(MONITORING.0, &nested::root().join(MONITORING.1), &[])?;
     Ok(job)
 }
 

@@ -110,6 +110,7 @@ pub const TIERS: &[Tier] = &[
         work: &[
             Work::Test(&[
                 "--package=portolan-plan",
+                "--package=portolan-metrics",
                 "--package=portolan-planner",
                 "--package=portolan-rollout",
                 "--package=portolan-reconcile",
@@ -120,6 +121,7 @@ pub const TIERS: &[Tier] = &[
             ]),
             Work::Examples(&[
                 "--package=portolan-plan",
+                "--package=portolan-metrics",
                 "--package=portolan-planner",
                 "--package=portolan-reconcile",
                 "--package=ipvs-rs",
@@ -147,6 +149,7 @@ pub const TIERS: &[Tier] = &[
                 "--test=dependencies",
                 "--test=invariants",
                 "--test=licences",
+                "--test=monitoring",
             ]),
             Work::Test(&["--package=portolan-e2e", "--test=pipeline"]),
         ],

@@ -13,6 +13,7 @@ mod extra;
 mod faults;
 mod health;
 mod ipvs_rate;
+mod metrics;
 mod packet_path;
 mod privileges;
 mod refusals;
@@ -71,6 +72,7 @@ pub const ALL: &[Scenario] = &[
     drift::SCENARIO,
     faults::SCENARIO,
     health::SCENARIO,
+    metrics::SCENARIO,
     boot::SCENARIO,
     privileges::SCENARIO,
     settings::SCENARIO,

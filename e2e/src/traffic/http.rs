@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use serde::de::DeserializeOwned;
 
 use super::client::left;
 use super::port;
@@ -25,12 +26,25 @@ pub struct Response {
 /// # Errors
 /// When nobody answers in time, or not in HTTP.
 pub fn get(target: SocketAddr, path: &str, deadline: Duration) -> Result<Response> {
+    get_as(target, path, "*/*", deadline)
+}
+
+/// The same for whoever accepts only this.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_as(
+    target: SocketAddr,
+    path: &str,
+    accept: &str,
+    deadline: Duration,
+) -> Result<Response> {
     let start = Instant::now();
     let ask = || {
         let mut stream = port::connect(target, deadline)?;
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: node\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
         )?;
         stream.set_read_timeout(Some(left(start, deadline)))?;
         let mut text = String::new();
@@ -47,6 +61,23 @@ pub fn get(target: SocketAddr, path: &str, deadline: Duration) -> Result<Respons
         head: head.to_lowercase(),
         body: body.to_owned(),
     })
+}
+
+/// Asks for a document in JSON, of a program that answers in any version of HTTP.
+///
+/// # Errors
+/// When nobody answers in time, the code is not 200, or the document is another.
+pub fn json<T: DeserializeOwned>(target: SocketAddr, path: &str, deadline: Duration) -> Result<T> {
+    let start = Instant::now();
+    let mut stream = port::connect(target, deadline)?;
+    // Of the older version nothing comes in chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+    stream.set_read_timeout(Some(left(start, deadline)))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP")?;
+    ensure!(head.contains(" 200 "), "{path}: {text}");
+    serde_json::from_str(body).with_context(|| format!("{path}: {body}"))
 }
 
 /// Succeeds if nobody listens there.

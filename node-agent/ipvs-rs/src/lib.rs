@@ -24,8 +24,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Packet and byte counters are skipped when reading: they are half of a dump and belong to
-//! another kind of program.
+//! Of counters those of virtual servers are read ([`Traffic`]), and those of real servers are skipped:
+//! there are many more of them, and they belong to another kind of program.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -43,6 +43,7 @@ mod reply;
 mod request;
 mod service;
 mod timeouts;
+mod traffic;
 
 #[cfg(feature = "socket")]
 mod batch;
@@ -74,6 +75,7 @@ pub use reply::{Info, Reply};
 pub use request::Request;
 pub use service::{Flags, Service};
 pub use timeouts::Timeouts;
+pub use traffic::Traffic;
 
 #[cfg(feature = "socket")]
 pub use channel::{Counters, Outgoing};

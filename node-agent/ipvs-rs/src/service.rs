@@ -7,6 +7,7 @@ use netlink_packet_core::{DecodeError, DefaultNla, parse_u32};
 
 use crate::attribute::{self, EncodeError};
 use crate::key::{Family, KeyParts, ServiceKey};
+use crate::traffic::Traffic;
 
 const SCHED_NAME: u16 = 6;
 const FLAGS: u16 = 7;
@@ -83,6 +84,8 @@ pub struct Service {
     pub netmask: u8,
     /// Persistence engine, for example `sip`.
     pub persistence_engine: Option<String>,
+    /// What it has carried, as it was read; never written, and 0 from kernels before 4.1.
+    pub traffic: Traffic,
     /// Attributes this crate does not know; they are written back.
     pub other: Vec<DefaultNla>,
 }
@@ -98,6 +101,7 @@ impl Service {
             timeout: 0,
             netmask: full_mask(key.family()),
             persistence_engine: None,
+            traffic: Traffic::default(),
             other: Vec::new(),
         }
     }
@@ -111,7 +115,7 @@ impl Service {
     }
 
     /// Whether writing `self` over `other` would change nothing: the flag the kernel sets by
-    /// itself and kept attributes do not count.
+    /// itself, what it has carried and kept attributes do not count.
     #[must_use]
     pub fn same_settings(&self, other: &Self) -> bool {
         self.key == other.key
@@ -147,6 +151,7 @@ impl Service {
         let mut flags = Flags::empty();
         let mut timeout = 0;
         let mut persistence_engine = None;
+        let mut traffic = Traffic::default();
         let mut other = Vec::new();
         for item in attribute::attributes(bytes) {
             let item = item?;
@@ -165,7 +170,9 @@ impl Service {
                     mask = Some(attribute::keep(&item)?);
                 }
                 PE_NAME => persistence_engine = Some(attribute::text(value)?),
-                STATS | STATS64 => {}
+                // The same in 32 bits.
+                STATS => {}
+                STATS64 => traffic = Traffic::parse(value)?,
                 _ => other.push(attribute::keep(&item)?),
             }
         }
@@ -185,6 +192,7 @@ impl Service {
             timeout,
             netmask,
             persistence_engine,
+            traffic,
             other,
         })
     }

@@ -12,6 +12,7 @@ use tracing::info;
 
 use super::StateArguments;
 use super::trust::TrustArguments;
+use crate::doctor;
 use crate::health::Health;
 use crate::http;
 use crate::kernel::linux::Events;
@@ -28,9 +29,9 @@ use crate::watchdog;
 /// Follow the controller and keep the kernel equal to this node's plan.
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// This node's name, as the Node object has it; lower-cased and trimmed.
+    /// This node's name, as the Node object has it; lower-cased and trimmed. Default: the name of the host.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
-    node: String,
+    node: Option<String>,
     /// The controller: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`; of several all, with commas between.
     #[arg(
         long,
@@ -59,28 +60,32 @@ pub(super) struct Run {
         value_name = "VARIANT"
     )]
     iptables: IptablesChoice,
+    /// Metrics tell what so many Services have carried, the busiest first, and of the rest the sum; 0 for
+    /// none at all. Each has five series; they are as old as the last look at the kernel
+    /// (`settings.sync.period`).
+    #[arg(
+        long,
+        env = "PORTOLAN_SERVICE_METRICS",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=10_000),
+        value_name = "SERVICES"
+    )]
+    service_metrics: u32,
     #[command(flatten)]
     state: StateArguments,
 }
 
 impl Run {
-    /// The node's name, if this may run at all.
-    fn node_name(&self) -> anyhow::Result<Arc<str>> {
-        let node: Arc<str> = self.node.trim().to_lowercase().into();
-        if node.is_empty() {
-            bail!(
-                "--node: the name is empty; give this node's name as `kubectl get nodes` shows it"
-            );
-        }
-        Ok(node)
-    }
-
     pub(super) fn execute(self) -> anyhow::Result<()> {
-        let node = self.node_name()?;
+        let node = node_name(self.node.as_deref(), &host_name())?;
         let addresses = addresses(self.controller, self.controllers_file);
         let controllers = Controllers::new(addresses, self.trust.required()?);
         let record = Record::open(&self.state.state_dir)?;
-        let kernel = LinuxKernel::open(self.iptables)?;
+        let mut kernel = LinuxKernel::open(self.iptables)?;
+        let named = usize::try_from(self.service_metrics).unwrap_or(usize::MAX);
+        if named > 0 {
+            kernel.count_traffic();
+        }
         outlive_others();
         let slot = Arc::new(PlanSlot::default());
         let bell = slot.clone();
@@ -89,7 +94,7 @@ impl Run {
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());
         let health: Arc<Health> = Arc::default();
-        let programmer = Programmer::new(
+        let mut programmer = Programmer::new(
             kernel,
             slot.clone(),
             record,
@@ -102,6 +107,7 @@ impl Run {
             applied: applied_receiver.clone(),
             flows: programmer.flow_counters(),
             draining: draining.clone(),
+            traffic: (named > 0).then(|| programmer.traffic(named)),
         });
         let pages = Arc::new(Pages::new(health.clone(), metrics, programmer.drains()));
         let thread = std::thread::Builder::new()
@@ -109,6 +115,9 @@ impl Run {
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
         info!(%node, %controllers, version = env!("CARGO_PKG_VERSION"), "started");
+        if let Some(hint) = doctor::hint() {
+            info!("{hint}");
+        }
         let link = LinkSender::default();
         let way = link.subscribe();
         let receiver = Receiver {
@@ -134,6 +143,20 @@ impl Run {
         info!("ended; what is programmed stays in force");
         Ok(())
     }
+}
+
+fn host_name() -> String {
+    let host = rustix::system::uname();
+    host.nodename().to_string_lossy().into_owned()
+}
+
+/// What the node is called: as somebody says, else like its host (S-201).
+fn node_name(said: Option<&str>, host: &str) -> anyhow::Result<Arc<str>> {
+    let name = said.unwrap_or(host).trim().to_lowercase();
+    if name.is_empty() {
+        bail!("--node: the name is empty; give this node's name as `kubectl get nodes` shows it");
+    }
+    Ok(name.into())
 }
 
 fn addresses(listed: Vec<Address>, file: Option<PathBuf>) -> Addresses {
@@ -175,4 +198,24 @@ fn follow(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_is_called_as_said_or_like_its_host() {
+        for (said, host, name) in [
+            (Some(" Node-1\n"), "other", "node-1"),
+            (None, "Worker-7.Example.ORG", "worker-7.example.org"),
+            (Some("node.with.dots"), "", "node.with.dots"),
+        ] {
+            assert_eq!(&*node_name(said, host).unwrap(), name);
+        }
+        for (said, host) in [(Some(" "), "host"), (None, "")] {
+            let error = node_name(said, host).unwrap_err().to_string();
+            assert!(error.starts_with("--node: the name is empty"), "{error}");
+        }
+    }
 }

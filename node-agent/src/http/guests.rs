@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::header::ACCEPT;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
@@ -53,7 +54,9 @@ impl Guests {
 
 async fn serve(stream: TcpStream, page: Page, pages: Arc<Pages>) {
     let answer = |request: Request<Incoming>| {
-        let answer = pages.answer(page, request.uri().path());
+        let accept = request.headers().get(ACCEPT);
+        let accept = accept.and_then(|value| value.to_str().ok());
+        let answer = pages.answer(page, request.uri().path(), accept);
         async { Ok::<_, Infallible>(Response::from(answer)) }
     };
     let connection = http1::Builder::new()

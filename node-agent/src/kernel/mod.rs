@@ -12,6 +12,8 @@ use portolan_plan::Family;
 use portolan_reconcile::{Connections, Flow, Network, Observed, Op, VirtualServerKey};
 use thiserror::Error;
 
+use crate::traffic::Traffic;
+
 pub use linux::{IptablesChoice, LinuxKernel, Missing};
 pub use model::SharedModel;
 
@@ -36,6 +38,11 @@ pub trait Kernel {
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError>;
+
+    /// What virtual servers had carried when they were observed last. Empty where nobody counts.
+    fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
+        Vec::new()
+    }
 
     /// Counts the connections of the real servers of these; one that is not there is left out.
     ///

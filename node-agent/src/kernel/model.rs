@@ -9,6 +9,7 @@ use portolan_reconcile::{
 };
 
 use super::{Kernel, KernelError, StaleFlows};
+use crate::traffic::Traffic;
 
 const BLIND: &str = "the model was told to be blind";
 
@@ -42,6 +43,8 @@ pub struct Eyes {
     pub unread_rules: BTreeMap<Family, String>,
     /// A family whose rules cannot be loaded.
     pub refused_rules: Option<Family>,
+    /// What virtual servers have carried.
+    pub traffic: BTreeMap<VirtualServerKey, Traffic>,
     /// Of so many of the next operations, which are done, the answer is lost.
     pub lost_answers: usize,
 }
@@ -95,6 +98,14 @@ impl Kernel for SharedModel {
         observed.sysctls = sysctls;
         observed.set_network(network);
         Ok(observed)
+    }
+
+    fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
+        let eyes = self.eyes();
+        let carried = eyes.traffic.iter();
+        carried
+            .map(|(server, traffic)| (*server, *traffic))
+            .collect()
     }
 
     fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError> {

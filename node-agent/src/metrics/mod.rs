@@ -1,14 +1,16 @@
 //! Metrics (S-207): names and meanings of kube-proxy where they mean the same, ours for the rest. One
-//! bounded set: no name of a Service, an address or an endpoint is a label.
+//! bounded set: no address and no endpoint is a label, and the name of a Service only where somebody asks
+//! for what Services have carried, of so many as they say.
 
 mod counters;
 mod snapshot;
-mod text;
+mod traffic;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use portolan_metrics::Format;
 use portolan_plan::Family;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::registry::Registry;
@@ -19,9 +21,7 @@ pub use counters::{Changes, Counters};
 use crate::health::Health;
 use crate::http::Answer;
 use crate::programmer::{Applied, FlowCounters};
-
-/// What the registry's text is.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+use crate::traffic::Told;
 
 /// What is read when somebody asks.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct Sources {
     pub flows: watch::Receiver<FlowCounters>,
     /// The addresses of backends that drain.
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
+    /// What Services have carried, where that is wanted.
+    pub traffic: Option<watch::Receiver<Arc<Told>>>,
 }
 
 /// All metrics of the program.
@@ -51,10 +53,27 @@ impl Metrics {
         Self { registry }
     }
 
-    /// All of them as text.
-    pub(crate) fn answer(&self) -> Answer {
-        match text::encode(&self.registry) {
-            Ok(text) => Answer::text(200, text).of_type(TEXT),
+    /// All of them as the table of a document.
+    ///
+    /// # Errors
+    /// Never: text takes everything.
+    pub fn document(&self) -> Result<String, std::fmt::Error> {
+        portolan_metrics::document(&self.registry)
+    }
+
+    /// All of them in the older text format.
+    ///
+    /// # Errors
+    /// Never: text takes everything.
+    pub fn page(&self) -> Result<String, std::fmt::Error> {
+        Format::Text.encode(&self.registry)
+    }
+
+    /// All of them, for whoever sent this `Accept`.
+    pub(crate) fn answer(&self, accept: Option<&str>) -> Answer {
+        let format = Format::wanted(accept);
+        match format.encode(&self.registry) {
+            Ok(text) => Answer::text(200, text).of_type(format.content_type()),
             Err(error) => Answer::text(500, format!("{error}\n")),
         }
     }

@@ -10,7 +10,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 
-use super::{FamilyName, OfFamily, Sources};
+use super::{FamilyName, OfFamily, Sources, traffic};
 use crate::health::TrafficPolicy;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,6 +40,10 @@ impl Collector for Sources {
         self.no_local(&mut encoder)?;
         self.flows(&mut encoder)?;
         self.drift(&mut encoder)?;
+        if let Some(traffic) = &self.traffic {
+            let told = traffic.borrow().clone();
+            traffic::encode(&told, &mut encoder)?;
+        }
         let failed = self.applied.borrow().failed;
         let name = "portolan_failing_operations";
         let help = "Kernel operations that failed in the last pass";
@@ -164,7 +168,7 @@ fn gauge<'a>(
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)
 }
 
-fn counter<'a>(
+pub(super) fn counter<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     help: &str,

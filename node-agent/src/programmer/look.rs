@@ -103,7 +103,9 @@ impl<K: Kernel> Programmer<K> {
             }
         };
         let sysctls = self.kernel.sysctls(&ground.sysctls(&network.host));
-        self.shadow = Some(self.kernel.observe(network, sysctls)?);
+        let observed = self.kernel.observe(network, sysctls)?;
+        self.read_traffic(&observed.host);
+        self.shadow = Some(observed);
         Ok(())
     }
 

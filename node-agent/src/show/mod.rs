@@ -10,11 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use portolan_plan::{Family, FrontendKind, NodePlan, Protocol, ServiceId};
 use portolan_reconcile::{
     Connections, Desired, HostNetwork, Observed, RealServerKey, VirtualServer, VirtualServerKey,
-    flags, node_port_addresses,
+    flags,
 };
 use serde::Serialize;
 
 use crate::drains::ToldDrain;
+use crate::owners::{Owned, owned};
 use crate::saved::Origin;
 
 pub use table::{NOTHING, NOTHING_OF_IT, Style, render};
@@ -238,41 +239,16 @@ fn shown_plan(plan: &NodePlan, origin: &Origin) -> ShownPlan {
     }
 }
 
-/// Which Service of the plan answers where, whether or not it has endpoints.
+/// Which Service of the plan answers where.
 fn owners(plan: LastPlan<'_>, host: &HostNetwork) -> BTreeMap<VirtualServerKey, Owner> {
-    let mut owners = BTreeMap::new();
-    let Some((plan, _)) = plan else {
-        return owners;
+    let owned = plan.map_or_else(Vec::new, |(plan, _)| owned(plan, host));
+    let owner = |owned: Owned<'_>| Owner::Service {
+        namespace: owned.service.namespace.to_string(),
+        name: owned.service.name.to_string(),
+        frontend: owned.kind,
     };
-    // What stands on other addresses of the node is somebody else's, whatever its port (S-32).
-    let own = plan.node().map(|node| node_port_addresses(node, host));
-    let own = own.unwrap_or_default();
-    for (service, head) in plan.heads() {
-        for port in &head.ports {
-            for frontend in &port.frontends {
-                let addresses: Vec<_> = match frontend.address {
-                    Some(address) => vec![address],
-                    None => own.iter().copied().collect(),
-                };
-                for address in addresses {
-                    let place = VirtualServerKey {
-                        address,
-                        port: frontend.port,
-                        protocol: port.protocol,
-                    };
-                    owners.insert(
-                        place,
-                        Owner::Service {
-                            namespace: service.namespace.to_string(),
-                            name: service.name.to_string(),
-                            frontend: frontend.kind,
-                        },
-                    );
-                }
-            }
-        }
-    }
-    owners
+    let owners = owned.into_iter().map(|owned| (owned.place, owner(owned)));
+    owners.collect()
 }
 
 fn show(

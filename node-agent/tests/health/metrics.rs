@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_agent::metrics::Changes;
-use portolan_agent::programmer::FlowCounter;
+use portolan_agent::metrics::{Changes, Metrics, Sources};
+use portolan_agent::programmer::{Applied, FlowCounter, FlowCounters};
+use portolan_agent::traffic::{Told, Traffic};
 use portolan_plan::Family;
+use portolan_reconcile::{DriftCount, DriftKind};
+use tokio::sync::watch;
 
 use super::node::{TestNode, ask, ask_until};
 
@@ -155,5 +159,73 @@ async fn tools_learn_the_mode_and_people_the_settings() {
             .await
             .unwrap()
             .starts_with("HTTP/1.1 404 ")
+    );
+}
+
+/// Metrics of a node on which everything has happened that has a label.
+fn metrics_of(traffic: Option<Told>) -> Metrics {
+    let found = DriftCount {
+        found: 1,
+        ..DriftCount::default()
+    };
+    let applied = Applied {
+        drift: [(DriftKind::RealServer, found)].into(),
+        ..Applied::default()
+    };
+    Metrics::new(Sources {
+        health: super::node::health().0,
+        applied: watch::channel(applied).1,
+        flows: watch::channel(FlowCounters::new()).1,
+        draining: watch::channel(BTreeSet::new()).1,
+        traffic: traffic.map(|told| watch::channel(Arc::new(told)).1),
+    })
+}
+
+#[test]
+fn the_document_tells_of_every_metric() {
+    let table = metrics_of(Some(Told::default())).document().unwrap();
+    let document = include_str!("../../METRICS.md");
+    let tells = document.ends_with(&table);
+    assert!(tells, "node-agent/METRICS.md should end with:\n{table}");
+}
+
+#[tokio::test]
+async fn whoever_asks_for_openmetrics_is_given_it() {
+    let node = TestNode::start().await;
+    node.passes(1, &[]);
+    node.open();
+    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), node.settings.metrics.port);
+    let request =
+        "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1";
+    let answer = ask_until(address, request, |answer| answer.is_ok()).await;
+    let answer = answer.unwrap();
+    let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    assert!(answer.contains(kind), "{answer}");
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+}
+
+#[test]
+fn what_services_carried_is_told_by_name_and_the_rest_together() {
+    let carried = |connections| Traffic {
+        connections,
+        packets_in: 2,
+        packets_out: 3,
+        bytes_in: 4,
+        bytes_out: 5,
+    };
+    let told = Told {
+        services: [(super::node::service("web"), carried(7))].into(),
+        others: carried(1),
+    };
+    let page = metrics_of(Some(told)).page().unwrap();
+    let lines = page
+        .lines()
+        .filter(|line| line.starts_with("portolan_service"));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @"");
+    assert!(
+        !metrics_of(None)
+            .page()
+            .unwrap()
+            .contains("portolan_service")
     );
 }

@@ -96,6 +96,7 @@ impl TestNode {
             applied: tokio::sync::watch::channel(Default::default()).1,
             flows: tokio::sync::watch::channel(flows).1,
             draining: tokio::sync::watch::channel(Default::default()).1,
+            traffic: None,
         });
         let pages = Arc::new(Pages::new(
             self.health.clone(),

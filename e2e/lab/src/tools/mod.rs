@@ -1,11 +1,11 @@
-//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl; helm and Jaeger.
+//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl; helm and Jaeger; Prometheus.
 //!
 //! Each is taken from the folder that `KUBEBUILDER_ASSETS` names, else from PATH, in both cases
 //! only if it is of the minor version that `e2e/tools` names, else built from there once. What was
 //! chosen is linked in one folder, which scenarios get as their `KUBEBUILDER_ASSETS`.
 
 mod go;
-mod old_etcd;
+mod unpacked;
 pub mod version;
 
 use std::fs;
@@ -130,8 +130,19 @@ pub fn names() -> Vec<&'static str> {
     let built = MODULES.iter().flat_map(|module| module.tools);
     built
         .map(|tool| tool.name)
-        .chain([old_etcd::NAME])
+        .chain(unpacked::ALL.iter().map(|one| one.name))
         .collect()
+}
+
+/// Those of them that a guest is given, too: they look at nodes from within.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn for_guests() -> Result<Vec<PathBuf>> {
+    let given = unpacked::ALL
+        .iter()
+        .filter(|one| one.name.starts_with("prom"));
+    given.map(unpacked::Unpacked::ensure).collect()
 }
 
 /// Finds or builds all of them and returns the folder that links them.
@@ -157,7 +168,9 @@ pub fn ensure() -> Result<PathBuf> {
             chosen.extend(built);
         }
     }
-    chosen.push((old_etcd::NAME, old_etcd::ensure()?));
+    for one in unpacked::ALL {
+        chosen.push((one.name, one.ensure()?));
+    }
     let folder = link(&cache::folder(CACHE)?, &chosen)?;
     let in_use = |path: &Path, age| {
         let holds_one = chosen.iter().any(|(_, tool)| tool.starts_with(path));
@@ -251,10 +264,10 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_find_seven_programs_under_seven_names() {
+    fn scenarios_find_nine_programs_under_nine_names() {
         let mut all = names();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), 7, "{all:?}");
+        assert_eq!(all.len(), 9, "{all:?}");
     }
 }

@@ -11,18 +11,21 @@ mod holder;
 mod objects;
 mod process;
 mod report;
+mod traces;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
 pub use clients::{ClientOptions, run as run_clients};
+pub use traces::{Options as TracesOptions, run as run_traces};
 
 use super::Form;
 use crate::control_plane::{ControlPlane, Options as PlaneOptions, Reach};
@@ -65,11 +68,43 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 struct Bench<'a> {
     stage: &'a Stage,
     size: Size,
-    runtime: Runtime,
+    runtime: Handle,
     client: Client,
     controller: Controller,
     agents: Agents,
     generation: u32,
+}
+
+/// A cluster that nobody plans for yet.
+struct Prepared {
+    plane: ControlPlane,
+    runtime: Runtime,
+    client: Client,
+    kubeconfig: PathBuf,
+}
+
+fn prepare(stage: &Stage, size: Size) -> Result<Prepared> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let quiet = PlaneOptions {
+        controllers: vec!["namespace-controller".into()],
+        ..PlaneOptions::default()
+    };
+    let services = size.services;
+    progress(&format!("a control plane, and {services} Services in it …"));
+    let plane = ControlPlane::start(stage.waits, quiet)?;
+    installation::install(|words, input| plane.kubectl_with_input(words, input))?;
+    let client = runtime.block_on(client(&plane))?;
+    runtime.block_on(objects::create(&client, size))?;
+    let kubeconfig = plane.user(installation::CONTROLLER, None, Reach::Here)?;
+    Ok(Prepared {
+        plane,
+        runtime,
+        client,
+        kubeconfig,
+    })
 }
 
 /// Measures and prints.
@@ -82,24 +117,13 @@ pub fn run(stage: &Stage, options: &Options) -> Result<()> {
         services: options.services,
         endpoints: options.endpoints,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let quiet = PlaneOptions {
-        controllers: vec!["namespace-controller".into()],
-        ..PlaneOptions::default()
-    };
-    progress(&format!(
-        "a control plane, and {} Services in it …",
-        size.services
-    ));
-    let plane = ControlPlane::start(stage.waits, quiet)?;
-    installation::install(|words, input| plane.kubectl_with_input(words, input))?;
-    let client = runtime.block_on(client(&plane))?;
-    runtime.block_on(objects::create(&client, size))?;
-    let kubeconfig = plane.user(installation::CONTROLLER, None, Reach::Here)?;
-    let controller = Controller::start(&kubeconfig, stage.waits)?;
+    let Prepared {
+        plane: _plane,
+        runtime,
+        client,
+        kubeconfig,
+    } = prepare(stage, size)?;
+    let controller = Controller::start(&kubeconfig, &[], stage.waits)?;
     let mut figures = Figures::of(size);
     progress(&format!("{} agents …", size.nodes));
     let begin = Instant::now();
@@ -107,7 +131,7 @@ pub fn run(stage: &Stage, options: &Options) -> Result<()> {
     let mut bench = Bench {
         stage,
         size,
-        runtime,
+        runtime: runtime.handle().clone(),
         client,
         controller,
         agents,

@@ -43,18 +43,21 @@ pub(super) struct Controller {
     running: Option<Running>,
     folder: WorkFolder,
     pages: SocketAddr,
+    /// More of its command line.
+    more: Vec<String>,
     waits: Waits,
     starts: u32,
 }
 
 impl Controller {
-    pub(super) fn start(kubeconfig: &Path, waits: Waits) -> Result<Self> {
+    pub(super) fn start(kubeconfig: &Path, more: &[String], waits: Waits) -> Result<Self> {
         let folder = WorkFolder::private()?;
-        let (running, pages) = start(&folder, kubeconfig, waits, 0)?;
+        let (running, pages) = start(&folder, kubeconfig, more, waits, 0)?;
         Ok(Self {
             running: Some(running),
             folder,
             pages,
+            more: more.to_vec(),
             waits,
             starts: 0,
         })
@@ -65,7 +68,13 @@ impl Controller {
         self.starts += 1;
         self.running()?;
         self.running.take().map_or(Ok(()), Running::kill)?;
-        let (running, pages) = start(&self.folder, kubeconfig, self.waits, self.starts)?;
+        let (running, pages) = start(
+            &self.folder,
+            kubeconfig,
+            &self.more,
+            self.waits,
+            self.starts,
+        )?;
         self.running = Some(running);
         self.pages = pages;
         Ok(())
@@ -80,7 +89,7 @@ impl Controller {
     }
 
     /// A figure of its metrics.
-    fn metric(&self, name: &str) -> Result<f64> {
+    pub(super) fn metric(&self, name: &str) -> Result<f64> {
         let mut stream = TcpStream::connect(self.pages)?;
         write!(
             stream,
@@ -126,6 +135,7 @@ impl Controller {
 fn start(
     folder: &WorkFolder,
     kubeconfig: &Path,
+    more: &[String],
     waits: Waits,
     number: u32,
 ) -> Result<(Running, SocketAddr)> {
@@ -145,6 +155,8 @@ fn start(
         "--log",
         "warn,portolan_controller::admin=info",
     ];
+    let more = more.iter().map(String::as_str);
+    let words: Vec<_> = words.into_iter().chain(more).collect();
     let running = Program::Controller.start(&words, &log)?;
     let said = || std::fs::read_to_string(&path).unwrap_or_default();
     let pages = || {

@@ -8,6 +8,7 @@ mod bridge;
 mod moving;
 mod node_ports;
 mod own;
+mod renumbered;
 mod routes;
 
 use std::cell::RefCell;
@@ -92,11 +93,12 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     for node in Node::ALL {
         lab.cluster.wait_applied(node, 0)?;
     }
-    let parts: [fn(&mut Lab<'_>, &mut Checks) -> Result<()>; 7] = [
+    let parts: [fn(&mut Lab<'_>, &mut Checks) -> Result<()>; 8] = [
         own::run,
         routes::run,
         moving::run,
         node_ports::run,
+        renumbered::run,
         moving::run_with_the_nodes_own,
         bridge::run,
         arp::run,

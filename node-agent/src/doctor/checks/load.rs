@@ -40,21 +40,24 @@ const FEW_BITS: u32 = 12;
 
 /// Looking up a connection takes long where many share a place (S-195).
 pub(super) fn connection_table(facts: &Facts) -> Vec<Finding> {
-    let check = Check::ConnectionTable;
     // Who cannot read it has no IPVS, which is told elsewhere, or has it without parameters.
-    let Ok(bits) = facts.connection_table_bits else {
-        return Vec::new();
-    };
+    let bits = facts.connection_table_bits.as_ref();
+    bits.map_or_else(|_| Vec::new(), |bits| vec![of_table(*bits)])
+}
+
+/// The same of a table with two to the power of so many places.
+pub(in crate::doctor) fn of_table(bits: u32) -> Finding {
+    let check = Check::ConnectionTable;
     let places = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
     let told = format!("IPVS's table of connections has {places} places");
-    vec![if bits <= FEW_BITS {
+    if bits <= FEW_BITS {
         let told = told + ", few for a busy node";
         let remedy = "`options ip_vs conn_tab_bits=18` in a file in /etc/modprobe.d, then restart the node \
                       (where IPVS is a part of the kernel: ip_vs.conn_tab_bits=18 on its command line)";
         Finding::warn(check, told, remedy)
     } else {
         Finding::ok(check, told)
-    }]
+    }
 }
 
 /// From here on rates are counted by a thread of their own.

@@ -37,6 +37,14 @@ const CHECKS: [fn(&Facts) -> Vec<Finding>; 21] = [
     state::controller,
 ];
 
+/// What should be known when the agent starts: a table of connections can be made larger only by loading
+/// IPVS anew (S-195).
+pub(super) fn hint(connection_table_bits: u32) -> Option<String> {
+    let finding = load::of_table(connection_table_bits);
+    let remedy = finding.remedy?;
+    Some(format!("{}: {remedy}", finding.told))
+}
+
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(facts)).collect()
 }

@@ -40,7 +40,7 @@ pub(super) fn tracked() -> Looked<Tracked> {
     })
 }
 
-pub(super) fn connection_table_bits() -> Looked<u32> {
+pub(in crate::doctor) fn connection_table_bits() -> Looked<u32> {
     number(TABLE_BITS)
 }
 

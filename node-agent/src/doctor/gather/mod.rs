@@ -24,6 +24,7 @@ use crate::kernel::linux::{
 use crate::receive::Access;
 use crate::record::Record;
 use crate::saved::SavedPlan;
+pub(super) use files::connection_table_bits;
 
 /// Where to look.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ pub fn gather(place: &Where) -> Facts {
         tables: looked(Tables::read(IptablesChoice::Auto)),
         nft_tables: looked(nft_tables()),
         tracked: files::tracked(),
-        connection_table_bits: files::connection_table_bits(),
+        connection_table_bits: connection_table_bits(),
         controller: place.controller.as_ref().map(controller::reach),
     };
     let device = place.device.clone();

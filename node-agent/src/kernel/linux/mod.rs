@@ -23,6 +23,7 @@ use portolan_plan::Family;
 use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, VirtualServerKey};
 
 use super::{Kernel, KernelError, StaleFlows};
+use crate::traffic::Traffic;
 
 pub use conntrack::Conntrack;
 pub use dump::{Dump, Tables, nft_tables};
@@ -101,6 +102,11 @@ impl LinuxKernel {
         }
     }
 
+    /// Keeps what virtual servers have carried whenever they are observed, from now on.
+    pub fn count_traffic(&mut self) {
+        self.servers.count_traffic();
+    }
+
     /// What the kernel calls our socket in the events of links, addresses and routes that we cause
     /// ourselves.
     pub fn port(&self) -> u32 {
@@ -160,6 +166,10 @@ impl Kernel for LinuxKernel {
             sysctls,
             timeouts: timeouts?,
         })
+    }
+
+    fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
+        self.servers.traffic()
     }
 
     fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError> {

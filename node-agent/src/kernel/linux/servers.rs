@@ -10,11 +10,14 @@ use portolan_reconcile::{
 };
 
 use crate::kernel::KernelError;
+use crate::traffic::Traffic;
 
 /// The kernel's virtual servers.
 #[derive(Debug)]
 pub struct Servers {
     pub(super) socket: Socket,
+    /// What they had carried when they were observed last; `None` where nobody asks.
+    traffic: Option<Vec<(VirtualServerKey, Traffic)>>,
 }
 
 impl Servers {
@@ -24,7 +27,20 @@ impl Servers {
     /// The kernel has no IPVS, or this process may not use it.
     pub fn open() -> Result<Self, KernelError> {
         let socket = Socket::open().map_err(|error| KernelError::new("open IPVS", &error))?;
-        Ok(Self { socket })
+        Ok(Self {
+            socket,
+            traffic: None,
+        })
+    }
+
+    /// Keeps what they have carried whenever they are observed, from now on.
+    pub(super) fn count_traffic(&mut self) {
+        self.traffic = Some(Vec::new());
+    }
+
+    /// What they had carried when they were observed last, told once.
+    pub(super) fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
+        self.traffic.as_mut().map_or_else(Vec::new, std::mem::take)
     }
 
     /// All virtual servers with an address. Those of firewall marks are never ours.
@@ -34,10 +50,15 @@ impl Servers {
     pub fn observe(&mut self) -> Result<BTreeMap<VirtualServerKey, VirtualServer>, KernelError> {
         let failed = |error| KernelError::new("read virtual servers", &error);
         let mut servers = BTreeMap::new();
+        self.traffic.iter_mut().for_each(Vec::clear);
         for service in self.socket.services().map_err(failed)? {
             let Some(key) = known_key(&service.key) else {
                 continue;
             };
+            let traffic = self.traffic.as_mut();
+            traffic
+                .into_iter()
+                .for_each(|all| all.push((key, service.traffic)));
             let destinations = self.socket.destinations(&service.key).map_err(failed)?;
             servers.insert(key, virtual_server(&service, &destinations));
         }

@@ -1,0 +1,174 @@
+//! Which programs there are, and where each comes from.
+
+/// The programs that scenarios and tests may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Links, addresses, routes and namespaces.
+    Ip,
+    /// Virtual servers, as everybody reads them.
+    Ipvsadm,
+    /// Address sets.
+    Ipset,
+    /// IPv4 rules, one at a time.
+    Iptables,
+    /// IPv6 rules, one at a time.
+    Ip6tables,
+    /// Loads IPv4 rules from text.
+    IptablesRestore,
+    /// Loads IPv6 rules from text.
+    Ip6tablesRestore,
+    /// IPv4 rules as text.
+    IptablesSave,
+    /// IPv6 rules as text.
+    Ip6tablesSave,
+    /// The same two of the kernel's older tables.
+    IptablesLegacySave,
+    /// See above.
+    Ip6tablesLegacySave,
+    /// Rules in nf_tables, as they are there.
+    Nft,
+    /// Connections that the kernel tracks.
+    Conntrack,
+    /// Loads kernel modules.
+    Modprobe,
+    /// What a process asks of the kernel.
+    Strace,
+    /// The controller under test.
+    Controller,
+    /// The plugin of kubectl under test.
+    ProxyPlan,
+    /// The node agent under test.
+    Agent,
+    /// This program, for what it does in another process.
+    Scenarios,
+    /// The store below the API server.
+    Etcd,
+    /// The store as Debian 12 has it: 3.4, too old for lists as streams.
+    Etcd34,
+    /// The API server.
+    KubeApiserver,
+    /// Kubernetes' own controllers.
+    KubeControllerManager,
+    /// What people read and write the API with.
+    Kubectl,
+    /// What people install charts with.
+    Helm,
+    /// What shows traces.
+    Jaeger,
+    /// What keeps metrics.
+    Prometheus,
+    /// What checks them, and rules about them.
+    Promtool,
+    /// Tells the tests about the workspace.
+    Cargo,
+}
+
+impl Program {
+    /// Its file name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Ipvsadm => "ipvsadm",
+            Self::Ipset => "ipset",
+            Self::Iptables => "iptables",
+            Self::Ip6tables => "ip6tables",
+            Self::IptablesRestore => "iptables-restore",
+            Self::Ip6tablesRestore => "ip6tables-restore",
+            Self::IptablesSave => "iptables-save",
+            Self::Ip6tablesSave => "ip6tables-save",
+            Self::IptablesLegacySave => "iptables-legacy-save",
+            Self::Ip6tablesLegacySave => "ip6tables-legacy-save",
+            Self::Nft => "nft",
+            Self::Conntrack => "conntrack",
+            Self::Modprobe => "modprobe",
+            Self::Strace => "strace",
+            Self::Controller => "portolan-controller",
+            Self::ProxyPlan => "kubectl-proxyplan",
+            Self::Agent => "portolan-agent",
+            Self::Scenarios => "portolan-scenarios",
+            Self::Etcd => "etcd",
+            Self::Etcd34 => "etcd-3.4",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::Kubectl => "kubectl",
+            Self::Helm => "helm",
+            Self::Jaeger => "jaeger-all-in-one",
+            Self::Prometheus => "prometheus",
+            Self::Promtool => "promtool",
+            Self::Cargo => "cargo",
+        }
+    }
+
+    pub(super) fn comes_from(self) -> &'static str {
+        match self {
+            Self::Ip => "Debian package iproute2",
+            Self::Ipvsadm => "Debian package ipvsadm",
+            Self::Ipset => "Debian package ipset",
+            Self::Iptables
+            | Self::Ip6tables
+            | Self::IptablesRestore
+            | Self::Ip6tablesRestore
+            | Self::IptablesSave
+            | Self::Ip6tablesSave
+            | Self::IptablesLegacySave
+            | Self::Ip6tablesLegacySave => "Debian package iptables",
+            Self::Nft => "Debian package nftables",
+            Self::Conntrack => "Debian package conntrack",
+            Self::Modprobe => "Debian package kmod",
+            Self::Strace => "Debian package strace",
+            Self::Controller | Self::ProxyPlan => "cargo build -p portolan-controller",
+            Self::Agent => "cargo build -p portolan-agent",
+            Self::Scenarios => "cargo build -p portolan-e2e",
+            Self::Etcd
+            | Self::Etcd34
+            | Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::Kubectl
+            | Self::Helm
+            | Self::Jaeger
+            | Self::Prometheus
+            | Self::Promtool => {
+                "`cargo lab cluster` and `cargo lab control-plane`, which build or fetch it once and \
+                 name its folder in KUBEBUILDER_ASSETS"
+            }
+            Self::Cargo => "the Rust toolchain",
+        }
+    }
+
+    /// Whether it is looked for in the folder that `KUBEBUILDER_ASSETS` names, and never in PATH,
+    /// where any version of it may lie.
+    pub(super) fn is_of_control_plane(self) -> bool {
+        match self {
+            Self::Etcd
+            | Self::Etcd34
+            | Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::Kubectl
+            | Self::Helm
+            | Self::Jaeger
+            | Self::Prometheus
+            | Self::Promtool => true,
+            Self::Ip
+            | Self::Ipvsadm
+            | Self::Ipset
+            | Self::Iptables
+            | Self::Ip6tables
+            | Self::IptablesRestore
+            | Self::Ip6tablesRestore
+            | Self::IptablesSave
+            | Self::Ip6tablesSave
+            | Self::IptablesLegacySave
+            | Self::Ip6tablesLegacySave
+            | Self::Nft
+            | Self::Conntrack
+            | Self::Modprobe
+            | Self::Strace
+            | Self::Controller
+            | Self::ProxyPlan
+            | Self::Scenarios
+            | Self::Agent
+            | Self::Cargo => false,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! A node is given another address, in its Node object, while an agent runs: node ports on primary
+//! addresses go with it.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::{Checks, Lab, NODE_A, WEB};
+use crate::files::CLUSTER;
+use crate::topology::world::Resident;
+
+const OLD: &str = "192.168.50.11";
+const NEW: &str = "192.168.50.21";
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.set("nodePortAddresses: [primary]")?;
+    lab.ip(NODE_A, &format!("address add {NEW}/24 dev eth0"))?;
+    let [old, new] = [OLD, NEW].map(|address| format!("{address}:30090"));
+    checks.check(
+        "an address beside the primary one has no node ports (S-32)",
+        lab.answers(Resident::Outside, &old, WEB)
+            .and_then(|()| lab.refuses(Resident::Outside, &new)),
+    );
+    let (file, text) = (CLUSTER[0].replace('/', "-"), lab.stage.files.text(CLUSTER[0])?);
+    let line = |address: &str| format!("{{type: InternalIP, address: {address}}}");
+    let since = Instant::now();
+    lab.cluster.write_manifest(&file, &text.replace(&line(OLD), &line(NEW)))?;
+    checks.check(
+        "node ports follow the Node's address, without a restart (S-203)",
+        lab.soon_answers("another address of the Node", since, Resident::Outside, &new, WEB),
+    );
+    checks.check(
+        "the address that the Node had before has none any more (S-203)",
+        lab.soon_refuses("the Node's address before", since, Resident::Outside, &old),
+    );
+    checks.check(
+        "its address of the other family keeps them (S-203)",
+        lab.answers(Resident::Outside, "[fd00:50::11]:30090", WEB),
+    );
+    let since = Instant::now();
+    lab.cluster.write_manifest(&file, &text)?;
+    checks.check(
+        "and back (S-203)",
+        lab.soon_answers("the Node's address again", since, Resident::Outside, &old, WEB),
+    );
+    lab.ip(NODE_A, &format!("address del {NEW}/24 dev eth0"))?;
+    lab.set("nodePortAddresses: []")
+}

@@ -1,0 +1,98 @@
+//! The alerts that come with the chart, by the tool of those who evaluate them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::program::Program;
+use crate::scenario::{Checks, Stage};
+use crate::work_folder::WorkFolder;
+
+/// As the tests name the rules, beside which they lie.
+const BESIDE: &str = "../../charts/portolan/monitoring/rules.yaml";
+
+pub(super) fn run(stage: &Stage, chart: &Path, rendered: &str, checks: &mut Checks) -> Result<()> {
+    let path = chart.join("monitoring/rules.yaml");
+    let rules = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let tests = stage.files.text("api/alerts.yaml")?;
+    checks.check("promtool check rules", {
+        let path = path.display().to_string();
+        let said = Program::Promtool.run(&["check", "rules", &path]);
+        said.and_then(|said| {
+            ensure!(said.contains("SUCCESS"), "{said}");
+            Ok(())
+        })
+    });
+    checks.check("helm brings the same rules", same(&rules, rendered));
+    let folder = WorkFolder::make()?;
+    checks.check("promtool test rules", test(&folder, &rules, &tests));
+    let alerts = alerts(&rules);
+    checks.check("there are alerts", {
+        let some = alerts.len() > 10;
+        some.then_some(()).with_context(|| format!("{alerts:?}"))
+    });
+    for alert in alerts {
+        // A test that does not notice is none.
+        let noticed = test(&folder, &without(&rules, alert), &tests);
+        checks.check(&format!("{alert} is missed if it never fires"), {
+            let missed = noticed.is_err_and(|error| format!("{error:#}").contains(alert));
+            missed.then_some(()).context("no test misses it")
+        });
+    }
+    Ok(())
+}
+
+/// The names of all alerts.
+fn alerts(rules: &str) -> Vec<&str> {
+    let lines = rules.lines().map(str::trim);
+    lines.filter_map(|line| line.strip_prefix("- alert: ")).collect()
+}
+
+/// The same rules, of which one alert waits for longer than any test lasts.
+fn without(rules: &str, alert: &str) -> String {
+    let begin = format!("- alert: {alert}\n");
+    let Some((before, of)) = rules.split_once(&begin) else {
+        return rules.to_owned();
+    };
+    let late: Vec<_> = of.splitn(2, "\n    for: ").collect();
+    let [expression, rest] = late.as_slice() else {
+        return rules.to_owned();
+    };
+    let rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+    format!("{before}{begin}{expression}\n    for: 1000h\n{rest}")
+}
+
+fn test(folder: &WorkFolder, rules: &str, tests: &str) -> Result<()> {
+    let [own, of_them] = ["rules.yaml", "tests.yaml"].map(|name| folder.path.join(name));
+    ensure!(tests.contains(BESIDE), "the tests are about other rules");
+    std::fs::write(&own, rules)?;
+    std::fs::write(&of_them, tests.replace(BESIDE, &own.display().to_string()))?;
+    let words = ["test", "rules", &of_them.display().to_string()];
+    let ended = Program::Promtool.try_with_input(&words, "")?;
+    ensure!(ended.status.success(), "{}{}", ended.output, ended.errors);
+    Ok(())
+}
+
+/// What helm made of the rules for prometheus-operator says the same.
+fn same(rules: &str, rendered: &str) -> Result<()> {
+    let wanted: Value = serde_saphyr::from_str(rules)?;
+    let objects = rendered.split("\n---");
+    let rule = objects.filter(|text| text.contains("kind: PrometheusRule")).next();
+    let found: Value = serde_saphyr::from_str(rule.context("there is no PrometheusRule")?)?;
+    ensure!(found["spec"] == wanted, "they differ: {}", found["spec"]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_alert_is_put_off_and_the_others_stay() {
+        let rules = "  - alert: A\n    expr: a\n    for: 5m\n  - alert: B\n    expr: b\n    for: 6m\n    labels: {}\n";
+        assert_eq!(alerts(rules), ["A", "B"]);
+        assert_eq!(without(rules, "A"), rules.replace("5m", "1000h"));
+        assert_eq!(without(rules, "B"), rules.replace("6m", "1000h"));
+    }
+}

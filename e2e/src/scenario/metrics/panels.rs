@@ -1,0 +1,88 @@
+//! Every panel of the dashboard, asked of a Prometheus that has read real programs.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::{Checks, Scene};
+
+/// What Grafana puts in place of these.
+const VARIABLES: [(&str, &str); 4] = [
+    ("$__rate_interval", "1m"),
+    ("$__range", "1m"),
+    ("$instance", ".*"),
+    ("$node", ".*"),
+];
+/// Panels of what is not there while nothing goes wrong.
+const EMPTY: [&str; 1] = ["drift"];
+
+/// A panel and what it draws.
+struct Panel {
+    title: String,
+    expressions: Vec<String>,
+}
+
+pub(super) fn drawn(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+    scene.stage.console.heading("the dashboard");
+    let path = scene
+        .stage
+        .files
+        .beside("charts/portolan/monitoring/dashboard.json")?;
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let dashboard: Value = serde_json::from_str(&text).context("the dashboard is no JSON")?;
+    let panels = panels(&dashboard);
+    ensure!(
+        panels.len() > 10,
+        "only {} panels draw anything",
+        panels.len()
+    );
+    for panel in panels {
+        let what = format!("panel {:?} finds what it draws", panel.title);
+        let may_be_empty = EMPTY
+            .iter()
+            .any(|word| panel.title.to_lowercase().contains(word));
+        let found = scene.until(&what, |scene| {
+            for expression in &panel.expressions {
+                let series = scene.prometheus.query(&filled(expression))?;
+                ensure!(
+                    may_be_empty || !series.is_empty(),
+                    "{expression} finds nothing"
+                );
+                series
+                    .iter()
+                    .try_for_each(|series| series.value().map(drop))?;
+            }
+            Ok(())
+        });
+        checks.check(&what, found);
+    }
+    Ok(())
+}
+
+fn filled(expression: &str) -> String {
+    let filled = VARIABLES
+        .iter()
+        .fold(expression.to_owned(), |text, (name, value)| {
+            text.replace(name, value)
+        });
+    filled
+}
+
+/// All panels that have expressions, those within rows too.
+fn panels(of: &Value) -> Vec<Panel> {
+    let below = of["panels"].as_array().into_iter().flatten();
+    let mut all = Vec::new();
+    for panel in below {
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        let expressions: Vec<_> = targets
+            .filter_map(|target| target["expr"].as_str().map(str::to_owned))
+            .collect();
+        if !expressions.is_empty() {
+            all.push(Panel {
+                title: panel["title"].as_str().unwrap_or_default().to_owned(),
+                expressions,
+            });
+        }
+        all.extend(panels(panel));
+    }
+    all
+}
