@@ -71,3 +71,24 @@ imagePullSecrets:
 {{- if $settings }}{{ $spec = set $spec "settings" $settings }}{{ end }}
 {{- toYaml $spec }}
 {{- end }}
+
+{{/* PodMonitors for addresses that nobody reaches would only be alerts. What is unknown is let through. */}}
+{{- define "portolan.canBeScraped" -}}
+{{- if eq .Values.controller.adminAddress "127.0.0.1" }}
+{{- fail "monitoring.podMonitors: no Prometheus reaches controllers at 127.0.0.1; set controller.adminAddress=0.0.0.0 (or [::]) and keep others away from controller.adminPort" }}
+{{- end }}
+{{- if not .Values.agents.metricsPort }}
+{{- fail "monitoring.podMonitors: agents.metricsPort is 0; it has to be the port in config.spec.settings.metrics" }}
+{{- end }}
+{{- if .Values.config.create }}
+{{- $metrics := dig "settings" "metrics" (dict) .Values.config.spec }}
+{{- $address := get $metrics "bindAddress" | default "127.0.0.1" }}
+{{- if or (hasPrefix "127." $address) (eq $address "::1") }}
+{{- fail "monitoring.podMonitors: no Prometheus reaches agents at a loopback address; set config.spec.settings.metrics.bindAddress=0.0.0.0 and keep others away from agents.metricsPort" }}
+{{- end }}
+{{- $port := $metrics.port | default 10249 }}
+{{- if ne (int $port) (int .Values.agents.metricsPort) }}
+{{- fail (printf "monitoring.podMonitors: agents listen at port %d by config.spec.settings.metrics.port, and agents.metricsPort is %d" (int $port) (int .Values.agents.metricsPort)) }}
+{{- end }}
+{{- end }}
+{{- end }}

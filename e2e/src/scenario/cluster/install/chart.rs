@@ -31,7 +31,7 @@ const NETWORKS: [&str; 8] = [
 const CUSTOM: &str = "config.spec.settings.localDetection.mode=NodeCIDR";
 
 /// What is refused, and a word of the sentence that says why.
-const REFUSED: [(&str, &[&str], &str); 7] = [
+const REFUSED: [(&str, &[&str], &str); 9] = [
     (
         "no registry is guessed",
         &["apiServer.host=10.0.0.5"],
@@ -75,6 +75,34 @@ const REFUSED: [(&str, &[&str], &str); 7] = [
         ],
         "tls.caConfigMap",
     ),
+    (
+        "scraping of controllers where nobody reaches them",
+        &[
+            "image.repository=r/p",
+            "apiServer.host=a",
+            "monitoring.podMonitors=true",
+        ],
+        "controller.adminAddress",
+    ),
+    (
+        "scraping of agents where nobody reaches them",
+        &[
+            "image.repository=r/p",
+            "apiServer.host=a",
+            "monitoring.podMonitors=true",
+            "controller.adminAddress=0.0.0.0",
+        ],
+        "config.spec.settings.metrics.bindAddress",
+    ),
+];
+
+/// Without what only prometheus-operator knows: an API server without it refuses objects of such kinds. The
+/// snapshot holds them, and `promtool` checks and tests the rules.
+const NO_OPERATOR: [&str; 4] = [
+    "--set",
+    "monitoring.rules=false",
+    "--set",
+    "monitoring.podMonitors=false",
 ];
 
 /// Everything for which no cluster is needed.
@@ -141,7 +169,7 @@ pub(super) fn validate(lab: &Lab<'_>) -> Result<()> {
         "-f",
         "-",
     ];
-    let all = render(&path, &["--values", &full])?;
+    let all = render(&path, &[&["--values", &full][..], &NO_OPERATOR].concat())?;
     lab.plane.kubectl_with_input(&dry, &all)?;
     for network in NETWORKS {
         let cni = format!("cni={network}");
