@@ -74,6 +74,8 @@ fn names_are_found_in_expressions_and_not_in_words_that_look_like_them() {
     let text = "max(portolan_a_total{job=\"portolan-agent\"}) by kubeproxy_b; kubeproxy_ is; a:portolan_c:d";
     assert_eq!(
         asked(text),
-        ["kubeproxy_b", "portolan_a_total"].map(str::to_owned).into()
+        ["kubeproxy_b", "portolan_a_total"]
+            .map(str::to_owned)
+            .into()
     );
 }

@@ -84,7 +84,7 @@ pub struct Service {
     pub netmask: u8,
     /// Persistence engine, for example `sip`.
     pub persistence_engine: Option<String>,
-    /// What it has carried, as it was read; never written, and 0 from kernels before 4.1.
+    /// What it has carried, as it was read: 0 from kernels before 4.1. The kernel takes no notice of it.
     pub traffic: Traffic,
     /// Attributes this crate does not know; they are written back.
     pub other: Vec<DefaultNla>,
@@ -140,6 +140,13 @@ impl Service {
         attribute::put(buffer, TIMEOUT, &self.timeout.to_ne_bytes());
         let mask = mask_bytes(self.key.family(), self.netmask);
         attribute::put(buffer, NETMASK, &mask);
+        // Nothing but what was read has any, so no request becomes longer.
+        if self.traffic != Traffic::default() {
+            attribute::put_nested(buffer, STATS64, |buffer| {
+                self.traffic.put(buffer);
+                Ok(())
+            })?;
+        }
         attribute::put_other(buffer, &self.other)
     }
 

@@ -27,6 +27,19 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// As the kernel writes it. Where it reads, it takes no notice.
+    pub(crate) fn put(&self, buffer: &mut Vec<u8>) {
+        for (kind, count) in [
+            (CONNECTIONS, self.connections),
+            (PACKETS_IN, self.packets_in),
+            (PACKETS_OUT, self.packets_out),
+            (BYTES_IN, self.bytes_in),
+            (BYTES_OUT, self.bytes_out),
+        ] {
+            attribute::put(buffer, kind, &count.to_ne_bytes());
+        }
+    }
+
     /// Attributes that are not there leave 0, those that nobody knows are left out: rates, which the
     /// kernel only keeps while something estimates them.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipvs_rs::{
     DefaultNla, Destination, DestinationKey, Envelope, Family, Flags, Forwarding, Info, Protocol,
-    Reply, Request, Service, ServiceKey, Timeouts, Tunnel, error_code, messages,
+    Reply, Request, Service, ServiceKey, Timeouts, Traffic, Tunnel, error_code, messages,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -80,21 +80,32 @@ fn service() -> impl Strategy<Value = Service> {
         any::<u32>(),
         any::<u8>(),
         option::of("[a-z]{1,15}"),
+        any::<[u64; 5]>(),
         other(),
     )
-        .prop_map(|(key, scheduler, flags, timeout, mask, engine, other)| {
-            let mut service = Service::new(key, scheduler);
-            service.flags = Flags(flags);
-            service.timeout = timeout;
-            service.netmask = if key.family() == Family::Ipv4 {
-                mask % 33
-            } else {
-                mask
-            };
-            service.persistence_engine = engine;
-            service.other = other;
-            service
-        })
+        .prop_map(
+            |(key, scheduler, flags, timeout, mask, engine, counts, other)| {
+                let mut service = Service::new(key, scheduler);
+                service.flags = Flags(flags);
+                service.timeout = timeout;
+                service.netmask = if key.family() == Family::Ipv4 {
+                    mask % 33
+                } else {
+                    mask
+                };
+                service.persistence_engine = engine;
+                let [connections, packets_in, packets_out, bytes_in, bytes_out] = counts;
+                service.traffic = Traffic {
+                    connections,
+                    packets_in,
+                    packets_out,
+                    bytes_in,
+                    bytes_out,
+                };
+                service.other = other;
+                service
+            },
+        )
 }
 
 fn forwarding() -> impl Strategy<Value = Forwarding> {

@@ -221,7 +221,18 @@ fn what_services_carried_is_told_by_name_and_the_rest_together() {
     let lines = page
         .lines()
         .filter(|line| line.starts_with("portolan_service"));
-    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @"");
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @r#"
+    portolan_service_connections_total{namespace="shop",service="web"} 7
+    portolan_service_connections_total{namespace="",service="(others)"} 1
+    portolan_service_packets_total{namespace="shop",service="web",direction="in"} 2
+    portolan_service_packets_total{namespace="shop",service="web",direction="out"} 3
+    portolan_service_packets_total{namespace="",service="(others)",direction="in"} 2
+    portolan_service_packets_total{namespace="",service="(others)",direction="out"} 3
+    portolan_service_bytes_total{namespace="shop",service="web",direction="in"} 4
+    portolan_service_bytes_total{namespace="shop",service="web",direction="out"} 5
+    portolan_service_bytes_total{namespace="",service="(others)",direction="in"} 4
+    portolan_service_bytes_total{namespace="",service="(others)",direction="out"} 5
+    "#);
     assert!(
         !metrics_of(None)
             .page()

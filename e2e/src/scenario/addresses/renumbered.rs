@@ -21,13 +21,23 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.answers(Resident::Outside, &old, WEB)
             .and_then(|()| lab.refuses(Resident::Outside, &new)),
     );
-    let (file, text) = (CLUSTER[0].replace('/', "-"), lab.stage.files.text(CLUSTER[0])?);
+    let (file, text) = (
+        CLUSTER[0].replace('/', "-"),
+        lab.stage.files.text(CLUSTER[0])?,
+    );
     let line = |address: &str| format!("{{type: InternalIP, address: {address}}}");
     let since = Instant::now();
-    lab.cluster.write_manifest(&file, &text.replace(&line(OLD), &line(NEW)))?;
+    lab.cluster
+        .write_manifest(&file, &text.replace(&line(OLD), &line(NEW)))?;
     checks.check(
         "node ports follow the Node's address, without a restart (S-203)",
-        lab.soon_answers("another address of the Node", since, Resident::Outside, &new, WEB),
+        lab.soon_answers(
+            "another address of the Node",
+            since,
+            Resident::Outside,
+            &new,
+            WEB,
+        ),
     );
     checks.check(
         "the address that the Node had before has none any more (S-203)",
@@ -41,7 +51,13 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.cluster.write_manifest(&file, &text)?;
     checks.check(
         "and back (S-203)",
-        lab.soon_answers("the Node's address again", since, Resident::Outside, &old, WEB),
+        lab.soon_answers(
+            "the Node's address again",
+            since,
+            Resident::Outside,
+            &old,
+            WEB,
+        ),
     );
     lab.ip(NODE_A, &format!("address del {NEW}/24 dev eth0"))?;
     lab.set("nodePortAddresses: []")

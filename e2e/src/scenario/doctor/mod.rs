@@ -51,10 +51,13 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     scene.wait_for_plan()?;
     scene.cluster.stop_agent(NODE)?;
     let said = scene.cluster.said(NODE)?;
-    checks.check("an agent that starts hints at a small table of connections (S-195)", {
-        let hint = said.contains("conn_tab_bits=18");
-        hint.then_some(()).with_context(|| said)
-    });
+    checks.check(
+        "an agent that starts hints at a small table of connections (S-195)",
+        {
+            let hint = said.contains("conn_tab_bits=18");
+            hint.then_some(()).with_context(|| said)
+        },
+    );
     scene.prepare()?;
     stage.console.heading("a node in order");
     checks.check("doctor is quiet on a node in order", scene.is_quiet());

@@ -46,7 +46,9 @@ pub(super) fn run(stage: &Stage, chart: &Path, rendered: &str, checks: &mut Chec
 /// The names of all alerts.
 fn alerts(rules: &str) -> Vec<&str> {
     let lines = rules.lines().map(str::trim);
-    lines.filter_map(|line| line.strip_prefix("- alert: ")).collect()
+    lines
+        .filter_map(|line| line.strip_prefix("- alert: "))
+        .collect()
 }
 
 /// The same rules, of which one alert waits for longer than any test lasts.
@@ -78,7 +80,9 @@ fn test(folder: &WorkFolder, rules: &str, tests: &str) -> Result<()> {
 fn same(rules: &str, rendered: &str) -> Result<()> {
     let wanted: Value = serde_saphyr::from_str(rules)?;
     let objects = rendered.split("\n---");
-    let rule = objects.filter(|text| text.contains("kind: PrometheusRule")).next();
+    let rule = objects
+        .filter(|text| text.contains("kind: PrometheusRule"))
+        .next();
     let found: Value = serde_saphyr::from_str(rule.context("there is no PrometheusRule")?)?;
     ensure!(found["spec"] == wanted, "they differ: {}", found["spec"]);
     Ok(())

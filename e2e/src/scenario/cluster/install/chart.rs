@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::super::printed;
+use super::alerts;
 use super::lab::{Lab, NAMESPACE, RELEASE};
 use crate::program::Program;
 use crate::scenario::{Checks, Stage};
@@ -137,7 +138,8 @@ pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()
         };
         checks.check(&format!("refused: {what}"), refused);
     }
-    Ok(())
+    let rendered = render(&path, &["--values", &full])?;
+    alerts::run(stage, chart, &rendered, checks)
 }
 
 /// Manifests, as helm renders them without asking any cluster.

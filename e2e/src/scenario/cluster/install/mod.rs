@@ -1,6 +1,7 @@
 //! The chart with the real helm on a fresh API server, and the controller with the arguments and the
 //! rights that come out of it: install, what it keeps, upgrade, uninstall.
 
+mod alerts;
 mod chart;
 mod lab;
 mod leaving;
