@@ -3,6 +3,7 @@
 use std::fmt::Error;
 
 use portolan_plan::Family;
+use portolan_reconcile::DriftKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, MetricEncoder,
@@ -127,11 +128,11 @@ impl Sources {
 
     fn drift(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let drift = self.applied.borrow().drift.clone();
-        let kinds = drift.iter().map(|(kind, count)| {
-            let kind = kind.to_string().replace(' ', "_");
-            (OfKind { kind }, *count)
+        // Each is there before it is found, so that the first find is an increase, too.
+        let kinds = DriftKind::ALL.map(|of| {
+            let kind = of.to_string().replace(' ', "_");
+            (OfKind { kind }, drift.get(&of).copied().unwrap_or_default())
         });
-        let kinds: Vec<_> = kinds.collect();
         let name = "portolan_drift_found";
         let help = "What was found in the kernel otherwise than it was left";
         let mut metric = counter(encoder, name, help)?;

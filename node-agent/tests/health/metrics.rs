@@ -9,7 +9,6 @@ use portolan_agent::metrics::{Changes, Metrics, Sources};
 use portolan_agent::programmer::{Applied, FlowCounter, FlowCounters};
 use portolan_agent::traffic::{Told, Traffic};
 use portolan_plan::Family;
-use portolan_reconcile::{DriftCount, DriftKind};
 use tokio::sync::watch;
 
 use super::node::{TestNode, ask, ask_until};
@@ -162,19 +161,11 @@ async fn tools_learn_the_mode_and_people_the_settings() {
     );
 }
 
-/// Metrics of a node on which everything has happened that has a label.
+/// Metrics of a node on which nothing has happened.
 fn metrics_of(traffic: Option<Told>) -> Metrics {
-    let found = DriftCount {
-        found: 1,
-        ..DriftCount::default()
-    };
-    let applied = Applied {
-        drift: [(DriftKind::RealServer, found)].into(),
-        ..Applied::default()
-    };
     Metrics::new(Sources {
         health: super::node::health().0,
-        applied: watch::channel(applied).1,
+        applied: watch::channel(Applied::default()).1,
         flows: watch::channel(FlowCounters::new()).1,
         draining: watch::channel(BTreeSet::new()).1,
         traffic: traffic.map(|told| watch::channel(Arc::new(told)).1),

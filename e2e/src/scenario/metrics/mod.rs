@@ -38,12 +38,6 @@ const DOCUMENTS: [(&str, &str); 2] = [
     ),
     ("agents", include_str!("../../../../node-agent/METRICS.md")),
 ];
-/// Series that are there only after something went wrong, or for things that this cluster lacks.
-const SELDOM: [&str; 3] = [
-    "portolan_drift_found_total",
-    "portolan_drift_repaired_total",
-    "portolan_drift_standing",
-];
 /// kube-proxy calls a gauge so.
 const NAMED_BY_OTHERS: &str = "kubeproxy_sync_proxy_rules_no_local_endpoints_total non-counter \
                                metrics should not have \"_total\" suffix";
@@ -224,7 +218,7 @@ fn scraped(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     for (whose, document) in DOCUMENTS {
         let missing: Vec<_> = documented(document)
             .into_iter()
-            .filter(|name| !names.contains(name) && !SELDOM.contains(&&**name))
+            .filter(|name| !names.contains(name))
             .collect();
         checks.check(
             &format!("it has every metric in the document of {whose}"),

@@ -12,8 +12,6 @@ const VARIABLES: [(&str, &str); 4] = [
     ("$instance", ".*"),
     ("$node", ".*"),
 ];
-/// Panels of what is not there while nothing goes wrong.
-const EMPTY: [&str; 1] = ["drift"];
 
 /// A panel and what it draws.
 struct Panel {

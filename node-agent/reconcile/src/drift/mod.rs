@@ -70,6 +70,19 @@ pub enum DriftKind {
 }
 
 impl DriftKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::VirtualServer,
+        Self::RealServer,
+        Self::Weight,
+        Self::Set,
+        Self::SetEntry,
+        Self::Rules,
+        Self::Route,
+        Self::Device,
+        Self::KernelSetting,
+    ];
+
     /// The kind in words.
     pub fn as_str(self) -> &'static str {
         match self {
