@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::console::{Console, Table, complain};
 use crate::control_plane::stand;
 use crate::files::Files;
+use crate::jaeger::show as trace;
 use crate::scenario::{self, Checks, Scenario, Stage};
 use crate::waits::Waits;
 use crate::{bench, demo, stop};
@@ -36,6 +37,8 @@ enum What {
     ControlPlane(stand::Arguments),
     /// Shows a cluster of two nodes at work; needs root.
     Demo(Demo),
+    /// Draws a trace that Jaeger has as a picture.
+    Trace(trace::Arguments),
     /// Measures what a part costs, beside the kernel's own limit; needs root.
     #[command(subcommand)]
     Bench(Bench),
@@ -113,6 +116,9 @@ pub fn main() -> ExitCode {
             stage(None, None).and_then(|stage| stand::run(&stage, &arguments))
         }
         What::Demo(demo) => show(demo),
+        What::Trace(arguments) => stage(None, None)
+            .and_then(|stage| trace::run(stage.console, &arguments))
+            .map(|()| true),
         What::Bench(Bench::Node(options)) => measure(options),
         What::Bench(Bench::Stream(options)) => stage(None, None)
             .and_then(|stage| bench::stream::run(&stage, &options))

@@ -88,12 +88,13 @@ impl<'lab> Cluster<'lab> {
         self.start_agents()
     }
 
-    /// Starts a controller that reads an API server instead of manifests, and every agent.
+    /// Starts a controller that reads an API server instead of manifests, with more words of its
+    /// command line, and every agent.
     ///
     /// # Errors
     /// When one of them is not there.
-    pub fn start_on_api_server(&mut self, kubeconfig: &Path) -> Result<()> {
-        self.run_controller("--kubeconfig", kubeconfig)?;
+    pub fn start_on_api_server(&mut self, kubeconfig: &Path, more: &[&str]) -> Result<()> {
+        self.run_controller("--kubeconfig", kubeconfig, more)?;
         self.start_agents()
     }
 
@@ -108,12 +109,13 @@ impl<'lab> Cluster<'lab> {
     /// # Errors
     /// When it is not there.
     pub fn start_controller(&mut self) -> Result<()> {
-        self.run_controller("--manifests", &self.manifests())
+        self.run_controller("--manifests", &self.manifests(), &[])
     }
 
-    fn run_controller(&mut self, source: &str, path: &Path) -> Result<()> {
+    fn run_controller(&mut self, source: &str, path: &Path, more: &[&str]) -> Result<()> {
         let (path, listen) = (path.display().to_string(), self.listen());
         let args = ["run", source, &path, "--listen", &listen, "--insecure"];
+        let args = [&args, more].concat();
         self.controller = Some(Program::Controller.start(&args, &self.log("controller")?)?);
         Ok(())
     }

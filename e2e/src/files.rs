@@ -27,6 +27,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "demo/changes/1-pod-a2-leaves.yaml",
     "demo/changes/2-pod-b3-joins.yaml",
     "demo/cluster/web.yaml",
+    "demo/cluster/cart.yaml",
     "api/refused.yaml",
     "api/printed/get-pp.txt",
     "api/printed/get-proxyconfigs.txt",

@@ -3,6 +3,7 @@
 //! From the ground up: [`program`] starts known programs, [`namespace`] enters network namespaces,
 //! [`topology`] builds nodes, pods and outsiders from them, [`traffic`] sends and answers in them,
 //! [`witness`] reads the kernel's own view, [`cluster`] runs the controller and the agents, and
+//! [`jaeger`] shows where the time of a change went, and
 //! [`scenario`] and [`demo`] tell stories with all of it. Expectations come from checked-in tables
 //! ([`expectation`]), never from the programs under test.
 //!
@@ -19,6 +20,7 @@ pub mod demo;
 pub mod expectation;
 pub mod files;
 mod installation;
+pub mod jaeger;
 pub mod light_agents;
 pub mod manifests;
 pub mod mounts;

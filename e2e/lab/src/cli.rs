@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
+use crate::traced::Traces;
 use crate::{
     cluster, demo, fuzz, guest, mutate, packages, progress, scenarios, test_program, verify,
 };
@@ -73,6 +74,13 @@ struct Demo {
     /// Feeds it from a real API server and changes it with kubectl
     #[arg(long)]
     cluster: bool,
+    /// Follows one change in a Jaeger of its own, to the kernels, and draws it; on a terminal Jaeger then
+    /// stays open on it until Ctrl-C
+    #[arg(long, requires = "cluster")]
+    traces: bool,
+    /// Where the picture of that goes (SVG); by default into the lab's cache
+    #[arg(long, requires = "traces", value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// Which kernel is used
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
@@ -210,7 +218,8 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Result<u8> {
     match command {
         Command::Demo(demo) if demo.cluster => {
-            demo::run_cluster(demo.place, &mut std::io::stdout())
+            let traces = demo.traces.then(|| Traces::shown(demo.picture));
+            demo::run_cluster(demo.place, traces.as_ref(), &mut std::io::stdout())
         }
         Command::Demo(demo) => {
             demo::run(demo.place, Mode { keep: demo.keep }, &mut std::io::stdout())

@@ -14,6 +14,15 @@ use crate::{process, tools};
 
 /// The user that has the controller's rights and no more.
 const CONTROLLER: &str = "portolan-controller";
+/// How the lines begin that say where Jaeger is: where traces go, and where they are shown. For this
+/// machine and for a guest on it.
+const JAEGER: [[&str; 2]; 2] = [
+    ["# Traces go to: ", "# Jaeger: "],
+    [
+        "# Traces from an emulated guest go to: ",
+        "# Jaeger from an emulated guest: ",
+    ],
+];
 /// How its last line begins; everything it says of itself stands before.
 const LAST: &str = "# Ctrl-C";
 
@@ -33,16 +42,31 @@ pub(crate) struct Kubeconfigs {
     pub(crate) controller: PathBuf,
 }
 
+/// Where the Jaeger beside it is, as URLs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Jaeger {
+    /// Takes traces, by OTLP over gRPC.
+    pub(crate) traces: String,
+    /// Shows them.
+    pub(crate) page: String,
+}
+
 impl ControlPlane {
     /// Starts one without nodes, with the tools in the folder `assets`, and waits until it serves.
+    /// `traced`: with Jaeger beside it.
     ///
     /// # Errors
     /// It ended instead; what it complained of is on standard error.
-    pub(crate) fn start(programs: &Programs, assets: &Path) -> Result<Self> {
+    pub(crate) fn start(programs: &Programs, assets: &Path, traced: bool) -> Result<Self> {
         let step = Step::start("Control plane");
-        step.detail("starting etcd, API server and controllers");
+        step.detail(if traced {
+            "starting etcd, API server, controllers and Jaeger"
+        } else {
+            "starting etcd, API server and controllers"
+        });
         let child = process::built(&programs.named(SCENARIOS)?.path)?
             .args(["control-plane", "--nodes", "0", "--user", CONTROLLER])
+            .args(traced.then_some("--traces"))
             .envs(progress::for_programs())
             .env(tools::ASSETS, assets)
             .stdin(Stdio::piped())
@@ -73,6 +97,14 @@ impl ControlPlane {
     pub(crate) fn kubeconfigs(&self, from_guest: bool) -> Result<Kubeconfigs> {
         find(&self.said, from_guest)
     }
+
+    /// The Jaeger beside it, as it is reached from a guest, or from this machine.
+    ///
+    /// # Errors
+    /// It was started without.
+    pub(crate) fn jaeger(&self, from_guest: bool) -> Result<Jaeger> {
+        find_jaeger(&self.said, from_guest)
+    }
 }
 
 impl Drop for ControlPlane {
@@ -84,7 +116,15 @@ impl Drop for ControlPlane {
     }
 }
 
-fn find(said: &[String], from_guest: bool) -> Result<Kubeconfigs> {
+/// The rest of the first line that begins so.
+fn said<'a>(lines: &'a [String], beginning: &str) -> Result<&'a str> {
+    let mut found = lines.iter().filter_map(|line| line.strip_prefix(beginning));
+    found
+        .next()
+        .with_context(|| format!("the control plane said no `{beginning}`: {lines:?}"))
+}
+
+fn find(lines: &[String], from_guest: bool) -> Result<Kubeconfigs> {
     let (admin, controller) = if from_guest {
         (
             "# From an emulated guest: ".to_owned(),
@@ -96,14 +136,17 @@ fn find(said: &[String], from_guest: bool) -> Result<Kubeconfigs> {
             format!("# As {CONTROLLER}: "),
         )
     };
-    let path = |beginning: &str| {
-        let mut found = said.iter().filter_map(|line| line.strip_prefix(beginning));
-        let path = found.next().map(PathBuf::from);
-        path.with_context(|| format!("the control plane said no `{beginning}`: {said:?}"))
-    };
     Ok(Kubeconfigs {
-        admin: path(&admin)?,
-        controller: path(&controller)?,
+        admin: said(lines, &admin)?.into(),
+        controller: said(lines, &controller)?.into(),
+    })
+}
+
+fn find_jaeger(lines: &[String], from_guest: bool) -> Result<Jaeger> {
+    let [traces, page] = JAEGER[usize::from(from_guest)];
+    Ok(Jaeger {
+        traces: said(lines, traces)?.to_owned(),
+        page: said(lines, page)?.to_owned(),
     })
 }
 
@@ -128,5 +171,22 @@ mod tests {
         assert_eq!(find(&said, true).unwrap(), of("/b", "/d"));
         let error = find(&said[..2], true).unwrap_err().to_string();
         assert!(error.contains("# As portolan-controller"), "{error}");
+    }
+    #[test]
+    fn jaeger_is_where_the_control_plane_says_for_whoever_asks() {
+        let said = [
+            "# Traces go to: http://127.0.0.1:1",
+            "# Jaeger: http://127.0.0.1:2",
+            "# Traces from an emulated guest go to: http://10.0.2.2:1",
+            "# Jaeger from an emulated guest: http://10.0.2.2:2",
+        ]
+        .map(str::to_owned);
+        let of = |host: &str| Jaeger {
+            traces: format!("http://{host}:1"),
+            page: format!("http://{host}:2"),
+        };
+        assert_eq!(find_jaeger(&said, false).unwrap(), of("127.0.0.1"));
+        assert_eq!(find_jaeger(&said, true).unwrap(), of("10.0.2.2"));
+        assert!(find_jaeger(&said[..2], true).is_err());
     }
 }

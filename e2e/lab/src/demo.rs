@@ -5,7 +5,8 @@ use std::io::Write;
 use anyhow::Result;
 
 use crate::progress::say;
-use crate::scenarios::{self, Mode, Place};
+use crate::scenarios::{self, Mode, OnApiServer, Place};
+use crate::traced::{Noting, Traces};
 
 /// How the verdict begins with which the demo closes.
 const GOOD_VERDICT: &str = "ok ";
@@ -24,12 +25,24 @@ pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8
     scenarios::run(words, place, mode, sink)
 }
 
-/// Runs the demo of a real API server and returns its exit status.
+/// Runs the demo of a real API server and returns its exit status. With `traces` it follows a change in
+/// Jaeger, too, and leaves a picture of that.
 ///
 /// # Errors
-/// As [`run`], or the control plane cannot be built or does not start.
-pub fn run_cluster(place: Place, sink: &mut (dyn Write + Send)) -> Result<u8> {
-    scenarios::run_on_api_server(&["demo", "--cluster"], place, sink)
+/// As [`run`], the control plane cannot be built or does not start, or the trace cannot be drawn.
+pub fn run_cluster(
+    place: Place,
+    traces: Option<&Traces>,
+    sink: &mut (dyn Write + Send),
+) -> Result<u8> {
+    let on = OnApiServer::prepare(place, traces.is_some())?;
+    let mut noting = Noting::new(sink);
+    let code = on.run(&["demo", "--cluster"], &mut noting)?;
+    // Without one the demo has failed before, and said why.
+    if let (Some(traces), Some(trace)) = (traces, noting.trace) {
+        traces.draw(&on, &trace)?;
+    }
+    Ok(code)
 }
 
 /// Whether this last line is how the demo ends when it has shown everything.

@@ -23,6 +23,7 @@ pub mod semantics;
 pub mod test_program;
 pub mod tiers;
 pub mod tools;
+pub mod traced;
 pub mod verify;
 
 pub use cli::main;

@@ -1,13 +1,13 @@
 //! Runs the program of scenarios: in a guest, or here where the kernel has IPVS.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Jaeger};
 use crate::guest::{self, Image, Job, Payload};
 use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::{packages, process, progress, tools};
@@ -91,38 +91,95 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     }
 }
 
-/// The same, beside a control plane on this machine, which ends with it. The program gets kubectl
-/// and kubeconfigs.
-///
-/// # Errors
-/// As [`run`], or the control plane cannot be built or does not start.
-pub fn run_on_api_server(
-    words: &[&str],
-    place: Place,
-    sink: &mut (dyn Write + Send),
-) -> Result<u8> {
-    let kernel = Kernel::find(place)?;
-    let assets = tools::ensure()?;
-    let programs = Programs::build(Profile::Dev)?;
-    let plane = ControlPlane::start(&programs, &assets)?;
-    match &kernel {
-        Kernel::Here => {
-            let files = plane.kubeconfigs(false)?;
-            let shown = [&files.admin, &files.controller].map(|path| path.display().to_string());
-            let words = with_kubeconfigs(words, &shown[0], &shown[1]);
-            here(&words, &programs, &[(tools::ASSETS, &assets)], sink)
+/// A kernel, our programs, and a control plane on this machine that ends with this.
+pub struct OnApiServer {
+    plane: ControlPlane,
+    kernel: Kernel,
+    programs: Programs,
+    assets: PathBuf,
+    traced: bool,
+}
+
+impl OnApiServer {
+    /// Prepares the machine, builds, and starts the control plane. `traced`: with Jaeger beside it,
+    /// where the program that runs is to send traces.
+    ///
+    /// # Errors
+    /// As [`run`], or the control plane cannot be built or does not start.
+    pub fn prepare(place: Place, traced: bool) -> Result<Self> {
+        let kernel = Kernel::find(place)?;
+        let assets = tools::ensure()?;
+        let programs = Programs::build(Profile::Dev)?;
+        Ok(Self {
+            plane: ControlPlane::start(&programs, &assets, traced)?,
+            kernel,
+            programs,
+            assets,
+            traced,
+        })
+    }
+
+    /// Runs `portolan-scenarios` with these arguments on the kernel and returns its exit status. It gets
+    /// kubectl and kubeconfigs.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(&self, words: &[&str], sink: &mut (dyn Write + Send)) -> Result<u8> {
+        let from_guest = matches!(self.kernel, Kernel::Guest(_));
+        let jaeger = self.traced.then(|| self.plane.jaeger(from_guest));
+        let jaeger = jaeger.transpose()?;
+        let traces = jaeger.as_ref().map(|jaeger| {
+            let Jaeger { traces, page } = jaeger;
+            ["--traces-to", traces, "--jaeger", page]
+        });
+        let words = [words, traces.as_ref().map_or(&[][..], |words| &words[..])].concat();
+        let files = self.plane.kubeconfigs(from_guest)?;
+        match &self.kernel {
+            Kernel::Here => {
+                let shown =
+                    [&files.admin, &files.controller].map(|path| path.display().to_string());
+                let words = with_kubeconfigs(&words, &shown[0], &shown[1]);
+                here(
+                    &words,
+                    &self.programs,
+                    &[(tools::ASSETS, &self.assets)],
+                    sink,
+                )
+            }
+            Kernel::Guest(image) => {
+                let words = with_kubeconfigs(&words, ADMIN, CONTROLLER);
+                let mut job = in_guest(&words, &self.programs)?;
+                job.payload.file(ADMIN, &files.admin);
+                job.payload.file(CONTROLLER, &files.controller);
+                // A file, not a program of the payload: it is linked with no library.
+                job.payload.file(KUBECTL, &self.assets.join("kubectl"));
+                job.network = true;
+                guest::run(image, &job, sink)
+            }
         }
-        Kernel::Guest(image) => {
-            let words = with_kubeconfigs(words, ADMIN, CONTROLLER);
-            let mut job = in_guest(&words, &programs)?;
-            let files = plane.kubeconfigs(true)?;
-            job.payload.file(ADMIN, &files.admin);
-            job.payload.file(CONTROLLER, &files.controller);
-            // A file, not a program of the payload: it is linked with no library.
-            job.payload.file(KUBECTL, &assets.join("kubectl"));
-            job.network = true;
-            guest::run(image, &job, sink)
-        }
+    }
+
+    /// Draws a trace that the Jaeger beside the control plane has as a picture, and returns the exit status
+    /// of the program that does. `stay`: which then says where Jaeger shows it, and stays until a signal
+    /// ends it.
+    ///
+    /// # Errors
+    /// The control plane was prepared without Jaeger, or the program cannot be started.
+    pub fn draw(
+        &self,
+        trace: &str,
+        picture: &Path,
+        stay: bool,
+        sink: &mut dyn Write,
+    ) -> Result<u8> {
+        let page = self.plane.jaeger(false)?.page;
+        let mut command = process::built(&self.programs.named(SCENARIOS)?.path)?;
+        command
+            .args(["trace", "--jaeger", &page, "--id", trace, "--picture"])
+            .arg(picture)
+            .args(stay.then_some("--stay"))
+            .envs(progress::for_programs());
+        Ok(exit_code(nested::stream(&mut command, sink)?))
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Work {
     Mutations,
     /// The demo, with its closing line.
     Demo,
-    /// The demo of a real API server, with its closing line.
+    /// The demo of a real API server, with traces and its closing line.
     ClusterDemo,
 }
 
@@ -38,7 +38,7 @@ impl Work {
             Self::Cluster(words) => format!("portolan-scenarios cluster {}", words.join(" ")),
             Self::Mutations => "cargo lab mutate".to_owned(),
             Self::Demo => "cargo demo".to_owned(),
-            Self::ClusterDemo => "cargo demo --cluster".to_owned(),
+            Self::ClusterDemo => "cargo demo --cluster --traces".to_owned(),
         }
     }
 }

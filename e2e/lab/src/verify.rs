@@ -15,6 +15,7 @@ use crate::scenarios::{Mode, Place};
 use crate::seen::Seen;
 use crate::semantics::{self, Ran, Verdict};
 use crate::tiers::{TIERS, Tier, Work};
+use crate::traced::Traces;
 use crate::{cluster, demo, mutate, nested, packages, process, scenarios, test_program};
 
 /// What came of one tier.
@@ -139,7 +140,11 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
         Work::Mutations => mutate::run(None, counter),
         Work::Demo | Work::ClusterDemo => {
             let (name, code) = match work {
-                Work::ClusterDemo => ("cluster", demo::run_cluster(place, counter)?),
+                Work::ClusterDemo => {
+                    // Nobody is there to look on.
+                    let traces = Traces::default();
+                    ("cluster", demo::run_cluster(place, Some(&traces), counter)?)
+                }
                 _ => ("demo", demo::run(place, Mode::default(), counter)?),
             };
             counter.finish()?;

@@ -69,6 +69,24 @@ impl Cluster<'_> {
             .kill()
     }
 
+    /// Stops the agent of a node where it is, as a machine that is overloaded does.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause_agent(&mut self, node: Node) -> Result<()> {
+        let agent = self.agents.get_mut(&node);
+        agent.with_context(|| no_agent(node))?.pause()
+    }
+
+    /// Lets the agent of a node go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume_agent(&mut self, node: Node) -> Result<()> {
+        let agent = self.agents.get_mut(&node);
+        agent.with_context(|| no_agent(node))?.resume()
+    }
+
     /// Asks the agent of a node to end and waits until it has, with status 0.
     ///
     /// # Errors

@@ -9,7 +9,8 @@ use anyhow::Result;
 use clap::{Args, value_parser};
 
 use super::kubelet::{AddressPool, Kubelet, LabNode};
-use super::{ControlPlane, Options, Part, Reach, Store};
+use super::{ControlPlane, FROM_A_GUEST, Options, PORT_ATTEMPTS, Part, Reach, Store};
+use crate::jaeger::{Jaeger, Ports};
 use crate::scenario::Stage;
 use crate::stop;
 
@@ -32,6 +33,9 @@ pub struct Arguments {
     /// Makes a user of this name as well, who may do what RBAC lets that name do; may be repeated.
     #[arg(long = "user", value_name = "NAME")]
     users: Vec<String>,
+    /// Starts Jaeger beside it, which takes traces and shows them.
+    #[arg(long)]
+    traces: bool,
     /// Does not end when standard input does, only by a signal.
     #[arg(long)]
     ignore_stdin: bool,
@@ -59,7 +63,10 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     for number in 1..=arguments.nodes {
         kubelet.register(&LabNode::numbered(number).object())?;
     }
-    announce(stage, &plane, &arguments.users)?;
+    // After the control plane, so that it ends before its log's folder goes.
+    let started = arguments.traces.then(|| start_jaeger(stage, &plane));
+    let mut jaeger = started.transpose()?;
+    announce(stage, &plane, &arguments.users, jaeger.as_ref())?;
     let closed = if arguments.ignore_stdin {
         Arc::default()
     } else {
@@ -67,13 +74,36 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     };
     while !stop::asked() && !closed.load(Ordering::Relaxed) {
         plane.check_running()?;
+        jaeger.as_mut().map_or(Ok(()), Jaeger::check_running)?;
         std::thread::sleep(LOOK_AGAIN);
     }
     Ok(true)
 }
 
+/// Starts it on free ports, and on others if somebody took one before it could.
+fn start_jaeger(stage: &Stage, plane: &ControlPlane) -> Result<Jaeger> {
+    let log = plane.folder().join("jaeger.log");
+    let start = || {
+        let [otlp, query] = plane.free_ports()?;
+        Jaeger::start(stage.waits, Ports { otlp, query }, &log)
+    };
+    for _ in 1..PORT_ATTEMPTS {
+        let started = start();
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        if started.is_ok() || !said.contains("address already in use") {
+            return started;
+        }
+    }
+    start()
+}
+
 /// Lines that a shell can take as they are.
-fn announce(stage: &Stage, plane: &ControlPlane, users: &[String]) -> Result<()> {
+fn announce(
+    stage: &Stage,
+    plane: &ControlPlane,
+    users: &[String],
+    jaeger: Option<&Jaeger>,
+) -> Result<()> {
     let (here, guest) = (
         plane.kubeconfig(Reach::Here),
         plane.kubeconfig(Reach::Guest),
@@ -89,6 +119,12 @@ fn announce(stage: &Stage, plane: &ControlPlane, users: &[String]) -> Result<()>
             "# As {user} from an emulated guest: {}",
             guest.display()
         ));
+    }
+    if let Some(Ports { otlp, query }) = jaeger.map(Jaeger::ports) {
+        for (where_from, host) in [("", "127.0.0.1"), (" from an emulated guest", FROM_A_GUEST)] {
+            console.line(&format!("# Traces{where_from} go to: http://{host}:{otlp}"));
+            console.line(&format!("# Jaeger{where_from}: http://{host}:{query}"));
+        }
     }
     for part in Part::ALL {
         console.line(&format!(

@@ -16,8 +16,8 @@ use crate::traffic::Protocol;
 use crate::traffic::client::{self, Outcome};
 
 /// From a command until clients feel it, on hardware; pods need a second to terminate.
-const FOLLOWS: Duration = Duration::from_secs(20);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+pub(super) const FOLLOWS: Duration = Duration::from_secs(20);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A command, and how things are when it has had its effect.
 pub(super) struct Change {
@@ -56,6 +56,13 @@ pub(super) const CHANGES: [Change; 4] = [
         then: settled(6, 0, "zone-1"),
     },
 ];
+
+/// Makes room for other pods, after all of [`CHANGES`].
+pub(super) const FEWER: Change = Change {
+    what: "Fewer pods make room",
+    command: "scale deployment web --replicas=4",
+    then: settled(4, 0, "zone-1"),
+};
 
 const fn settled(running: usize, waiting: usize, zone_of_b: &'static str) -> Settled {
     Settled {

@@ -7,6 +7,7 @@ mod history;
 mod kernels;
 mod kubectl;
 mod objects;
+mod traced;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use objects::Objects;
 use super::{POD_PORTS, residents, summary};
 use crate::cluster::Cluster;
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::jaeger::Query;
 use crate::scenario::{Checks, Stage};
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::topology::{Network, Topology};
@@ -53,6 +55,12 @@ pub struct Reach {
     /// Starts the controller with this kubeconfig instead: a user with its rights and no more.
     #[arg(long, requires = "cluster", value_name = "KUBECONFIG")]
     controller_kubeconfig: Option<PathBuf>,
+    /// Lets the controller send a trace of each change there, by OTLP over gRPC, and shows one.
+    #[arg(long, requires_all = ["cluster", "jaeger"], value_name = "URL")]
+    traces_to: Option<String>,
+    /// Where Jaeger is asked for it.
+    #[arg(long, requires = "traces_to", value_name = "http://ADDRESS:PORT")]
+    jaeger: Option<Query>,
 }
 
 impl Reach {
@@ -65,6 +73,22 @@ impl Reach {
     fn for_controller(&self) -> Result<&Path> {
         let own = self.controller_kubeconfig.as_deref();
         own.map_or_else(|| self.for_all(), Ok)
+    }
+
+    /// For the controller's command line: every change is traced.
+    fn traces(&self) -> Vec<&str> {
+        let Some(url) = &self.traces_to else {
+            return Vec::new();
+        };
+        [
+            "--traces",
+            url,
+            "--traces-share",
+            "1",
+            "--traces-slow",
+            "1h",
+        ]
+        .into()
     }
 }
 
@@ -121,6 +145,9 @@ pub fn run(stage: &Stage, reach: &Reach) -> Result<bool> {
     let told = wait_told(stage, &scene, "zone-1 zone-1");
     scene.kubectl.show("get proxyplans")?;
     checks.check("the object of node-b tells its new zone", told);
+    if let Some(jaeger) = &reach.jaeger {
+        traced::show(stage, &mut checks, &mut scene, jaeger)?;
+    }
     let claim = "from kubectl through Kubernetes' own controllers to two kernels and their clients";
     summary(console, &checks, &scene.cluster, start.elapsed(), claim);
     Ok(checks.all_passed())
@@ -169,7 +196,10 @@ fn first(stage: &Stage, checks: &mut Checks, scene: &mut Scene<'_>, reach: &Reac
     scene.kubectl.quietly(&["apply", "-f", "-"], &manifest)?;
     change::wait_for_slices(stage, scene, FIRST)?;
     let began = Instant::now();
-    scene.cluster.start_on_api_server(reach.for_controller()?)?;
+    let controller = reach.for_controller()?;
+    scene
+        .cluster
+        .start_on_api_server(controller, &reach.traces())?;
     change::wait(stage, scene, FIRST).map_err(|error| scene.cluster.with_logs(&error))?;
     let ms = began.elapsed().as_millis();
     checks.check_quietly("both kernels follow the first slices", Ok(()));

@@ -1,16 +1,14 @@
 //! One trace for each change, in Jaeger, and what becomes of it when something is slow, fails or is away.
 
-mod jaeger;
-
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use self::jaeger::{Jaeger, Span, Trace};
 use super::rig::{Rig, Size};
 use crate::control_plane::Options;
+use crate::jaeger::{self, Jaeger, Ports, Trace};
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
 use crate::traffic::http;
@@ -47,8 +45,7 @@ spec: {nodeName: node-1, containers: [{name: web, image: none}]}
 struct Scene<'a> {
     rig: Rig<'a>,
     jaeger: Option<Jaeger>,
-    /// Of Jaeger: where traces go, and where they are asked for.
-    ports: [u16; 2],
+    ports: Ports,
     admin: SocketAddr,
     stage: &'a Stage,
 }
@@ -59,10 +56,11 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         pods_a_node: 50,
     };
     let rig = Rig::start(stage, Options::default(), &size)?;
-    let ports = rig.plane.free_ports()?;
+    let [otlp, query] = rig.plane.free_ports()?;
+    let ports = Ports { otlp, query };
     let admin = loop {
         let [port, _] = rig.plane.free_ports()?;
-        if !ports.contains(&port) {
+        if port != otlp && port != query {
             break (Ipv4Addr::LOCALHOST, port).into();
         }
     };
@@ -97,7 +95,7 @@ impl Scene<'_> {
 
     fn start_controller(&mut self, share: &str) -> Result<()> {
         let (traces, admin) = (
-            format!("http://127.0.0.1:{}", self.ports[0]),
+            format!("http://127.0.0.1:{}", self.ports.otlp),
             self.admin.to_string(),
         );
         self.rig.start_controller_also(&[
@@ -136,6 +134,7 @@ impl Scene<'_> {
         self.jaeger
             .as_ref()
             .context("Jaeger does not run")?
+            .query()
             .traces()
     }
 
@@ -170,12 +169,6 @@ impl Scene<'_> {
     }
 }
 
-fn changed(trace: &Trace) -> String {
-    let root = trace.root().ok();
-    let words = root.and_then(|root| root.tag("portolan.changed")?.as_str());
-    words.unwrap_or_default().to_owned()
-}
-
 fn whole(trace: &Trace) -> bool {
     trace.named("apply").count() == NODES.len()
 }
@@ -185,16 +178,19 @@ fn one_change(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     let before = scene.known()?;
     scene.pod("web-2", "node-2")?;
     let is_it = |trace: &Trace| {
-        changed(trace).contains("EndpointSlice default/web")
+        trace.changed().contains("EndpointSlice default/web")
             && trace.named("watch").count() == 1
             && whole(trace)
     };
     let trace = scene.new_trace(&before, "the trace of a pod that becomes ready", is_it)?;
-    draw(scene.stage, &trace);
+    let console = scene.stage.console;
+    jaeger::lines(&trace)
+        .iter()
+        .for_each(|line| console.line(line));
     checks.check("every span lies within its parent", trace.check_shape());
     checks.check(
         "from the trigger on: watched, planned, encoded, sent, applied (S-187)",
-        parts(&trace),
+        trace.check_change(&NODES),
     );
     checks.check("the logs of the controller name the trace", {
         let said = scene.rig.controller_said()?;
@@ -210,55 +206,6 @@ fn one_change(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         exemplar.then_some(()).context(page.body)
     });
     Ok(())
-}
-
-fn parts(trace: &Trace) -> Result<()> {
-    let root = trace.root()?;
-    ensure!(root.name == "change", "it is called {}", root.name);
-    let names: Vec<_> = trace.below(root).map(|span| span.name.as_str()).collect();
-    for wanted in ["watch", "queue", "plan", "encode"] {
-        let count = names.iter().filter(|name| **name == wanted).count();
-        ensure!(count == 1, "{count} of {wanted} in {names:?}");
-    }
-    let mut met = BTreeSet::new();
-    for deliver in trace.named("deliver") {
-        let node = deliver.tag("k8s.node.name").and_then(|node| node.as_str());
-        let node = node.context("a delivery without a node")?;
-        let own: Vec<&Span> = trace.below(deliver).collect();
-        let names: BTreeSet<_> = own.iter().map(|span| span.name.as_str()).collect();
-        ensure!(names == ["apply", "send", "turn"].into(), "{names:?}");
-        let apply = own.iter().find(|span| span.name == "apply");
-        let apply = apply.context("no apply")?;
-        let whose = trace.whose(apply);
-        ensure!(whose == ("portolan-agent", Some(node)), "{whose:?}");
-        met.insert(node);
-    }
-    ensure!(met == NODES.into(), "{met:?}");
-    ensure!(trace.whose(root) == ("portolan-controller", None), "whose");
-    Ok(())
-}
-
-/// Prints it as a person reads it.
-fn draw(stage: &Stage, trace: &Trace) {
-    let Ok(root) = trace.root() else { return };
-    let mut open = vec![(0, root)];
-    while let Some((depth, span)) = open.pop() {
-        let milliseconds = |micros: u64| micros as f64 / 1000.0;
-        let (service, node) = trace.whose(span);
-        stage.console.line(&format!(
-            "{:>10.3} ms {:>10.3} ms  {:indent$}{} ({service}{}{})",
-            milliseconds(span.start_time - root.start_time),
-            milliseconds(span.duration),
-            "",
-            span.name,
-            if node.is_some() { " on " } else { "" },
-            node.unwrap_or_default(),
-            indent = 2 * depth,
-        ));
-        let mut below: Vec<_> = trace.below(span).map(|span| (depth + 1, span)).collect();
-        below.sort_by_key(|(_, span)| std::cmp::Reverse(span.start_time));
-        open.extend(below);
-    }
 }
 
 /// Two changes while an agent is at a third: they go out as one, and are linked.
@@ -278,20 +225,7 @@ fn coalesced(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     let other = scene.new_trace(&before, "the trace that it is linked with", is_other)?;
     checks.check(
         "a change that went with another is linked with it, both ways",
-        {
-            let deliver = |trace: &Trace| {
-                let mut found = trace.named("deliver");
-                found.find(|span| span.links().count() > 0).cloned()
-            };
-            let (held, went) = (deliver(&holder), deliver(&other));
-            let held = held.context("no delivery")?;
-            let went = went.context("no delivery")?;
-            let right = went.links().any(|link| link == (&*holder.id, &*held.id))
-                && held.links().any(|(trace, _)| trace == other.id);
-            right
-                .then_some(())
-                .with_context(|| format!("{held:?} {went:?}"))
-        },
+        holder.check_took_along(&other, "node-1"),
     );
     let shapes = holder.check_shape().and_then(|()| other.check_shape());
     checks.check("and both have their shape", shapes);
@@ -363,17 +297,13 @@ fn sampled(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     scene.annotate("wrr")?;
     let failed = scene.new_trace(&known, "the trace of a change that fails", |_| true)?;
     let root = failed.root()?;
-    let words = root.tag("otel.status_description").cloned();
     checks.check("one that fails somewhere is kept and says so", {
-        let says = words == Some("not in force on 1 of 2 nodes".into());
+        let says = root.failure() == Some("not in force on 1 of 2 nodes");
         says.then_some(()).with_context(|| format!("{root:?}"))
     });
-    let of_node = failed.named("deliver").find(|span| {
-        span.tag("otel.status_description")
-            .and_then(|words| words.as_str())
-            == Some(FAILURE)
-    });
-    let node = of_node.and_then(|span| span.tag("k8s.node.name")?.as_str());
+    let mut delivered = failed.named("deliver");
+    let of_node = delivered.find(|span| span.failure() == Some(FAILURE));
+    let node = of_node.and_then(|span| span.node());
     checks.check("on which node, and what", {
         (node == Some("node-2"))
             .then_some(())
