@@ -5,7 +5,7 @@
 use std::fmt::Error;
 use std::sync::Arc;
 
-use portolan_metrics::Format;
+pub use portolan_metrics::Format;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;

@@ -1,7 +1,7 @@
 //! Prometheus in a namespace, and what it tells.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -49,6 +49,13 @@ pub(crate) struct Rule {
     pub(crate) last_error: Option<String>,
     /// Of an alert: `inactive`, `pending` or `firing`.
     pub(crate) state: Option<String>,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = self.last_error.as_deref().unwrap_or_default();
+        write!(f, "{} is {} {error}", self.name, self.health)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -162,7 +169,8 @@ impl Series {
     /// Its value.
     pub(crate) fn value(&self) -> Result<f64> {
         let (_, text) = &self.value;
-        text.parse().with_context(|| format!("a value {text:?}"))
+        text.parse()
+            .with_context(|| format!("{text:?} of {:?}", self.labels))
     }
 }
 
@@ -174,7 +182,7 @@ fn encoded(text: &str) -> String {
             encoded.push(char::from(byte));
         } else {
             // Writing to a text does not fail.
-            let _: std::fmt::Result = write!(encoded, "%{byte:02X}");
+            let _: fmt::Result = write!(encoded, "%{byte:02X}");
         }
     }
     encoded

@@ -1,8 +1,7 @@
 //! Jaeger's query API, as far as it is asked here.
 
 use std::fmt;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Trace;
+use crate::traffic::http;
 
 /// One question.
 const QUESTION: Duration = Duration::from_secs(5);
@@ -78,17 +78,8 @@ impl Query {
     }
 
     fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let asking = || format!("ask {self}{path}");
-        let mut stream =
-            TcpStream::connect_timeout(&self.address, QUESTION).with_context(asking)?;
-        stream.set_read_timeout(Some(QUESTION))?;
-        // Of the older version nothing comes in chunks.
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").with_context(asking)?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).with_context(asking)?;
-        let (head, body) = text.split_once("\r\n\r\n").context("no HTTP")?;
-        ensure!(head.contains(" 200 "), "{path}: {text}");
-        serde_json::from_str(body).with_context(|| format!("{path}: {body}"))
+        let answer = http::json(self.address, path, QUESTION);
+        answer.with_context(|| format!("ask {self}{path}"))
     }
 }
 

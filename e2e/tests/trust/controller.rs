@@ -11,7 +11,7 @@ use portolan_agent::receive::{Access, Address, Tls, Trust};
 use portolan_controller::board::Board;
 use portolan_controller::engine::{Engine, ManifestSource};
 use portolan_controller::known::Shared;
-use portolan_controller::metrics::{Counters, Metrics};
+use portolan_controller::metrics::{Counters, Format, Metrics};
 use portolan_controller::serve::{Entrance, Listen, Listener, serve};
 use portolan_controller::store::Store;
 use portolan_controller::tls::{Pair, Presented, Spoken, server_config};
@@ -220,7 +220,7 @@ impl Controller {
 }
 
 fn page(metrics: &Metrics) -> String {
-    metrics.text().unwrap()
+    metrics.page(Format::Text).unwrap()
 }
 
 fn counter(reason: &str, times: u64) -> String {

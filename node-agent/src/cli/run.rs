@@ -1,6 +1,7 @@
 //! `portolan-agent run`.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::doctor;
 use crate::health::Health;
 use crate::http;
 use crate::kernel::linux::Events;
-use crate::kernel::{IptablesChoice, LinuxKernel};
+use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
 use crate::metrics::{Metrics, Sources};
 use crate::pages::Pages;
 use crate::programmer::{Applied, Programmer};
@@ -81,11 +82,8 @@ impl Run {
         let addresses = addresses(self.controller, self.controllers_file);
         let controllers = Controllers::new(addresses, self.trust.required()?);
         let record = Record::open(&self.state.state_dir)?;
-        let mut kernel = LinuxKernel::open(self.iptables)?;
-        let named = usize::try_from(self.service_metrics).unwrap_or(usize::MAX);
-        if named > 0 {
-            kernel.count_traffic();
-        }
+        let named = NonZeroU32::new(self.service_metrics);
+        let kernel = open_kernel(self.iptables, named.is_some())?;
         outlive_others();
         let slot = Arc::new(PlanSlot::default());
         let bell = slot.clone();
@@ -107,17 +105,14 @@ impl Run {
             applied: applied_receiver.clone(),
             flows: programmer.flow_counters(),
             draining: draining.clone(),
-            traffic: (named > 0).then(|| programmer.traffic(named)),
+            traffic: named.map(|most| programmer.traffic(most)),
         });
         let pages = Arc::new(Pages::new(health.clone(), metrics, programmer.drains()));
         let thread = std::thread::Builder::new()
             .name("programmer".into())
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
-        info!(%node, %controllers, version = env!("CARGO_PKG_VERSION"), "started");
-        if let Some(hint) = doctor::hint() {
-            info!("{hint}");
-        }
+        tell_started(&node, &controllers);
         let link = LinkSender::default();
         let way = link.subscribe();
         let receiver = Receiver {
@@ -142,6 +137,21 @@ impl Run {
         signalled?;
         info!("ended; what is programmed stays in force");
         Ok(())
+    }
+}
+
+fn open_kernel(iptables: IptablesChoice, counts: bool) -> Result<LinuxKernel, Missing> {
+    let mut kernel = LinuxKernel::open(iptables)?;
+    if counts {
+        kernel.count_traffic();
+    }
+    Ok(kernel)
+}
+
+fn tell_started(node: &str, controllers: &Controllers) {
+    info!(%node, %controllers, version = env!("CARGO_PKG_VERSION"), "started");
+    if let Some(hint) = doctor::hint() {
+        info!("{hint}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! nothing, because counters come with the virtual servers.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use portolan_reconcile::HostNetwork;
@@ -22,9 +23,9 @@ pub(super) struct Reading {
 impl<K: Kernel> Programmer<K> {
     /// What Services have carried, by name so many of them at most, from now on. The kernel has to be one
     /// that counts.
-    pub fn traffic(&mut self, most: usize) -> watch::Receiver<Arc<Told>> {
+    pub fn traffic(&mut self, most: NonZeroU32) -> watch::Receiver<Arc<Told>> {
         let (told, receiver) = watch::channel(Arc::default());
-        let meter = Meter::new(most);
+        let meter = Meter::new(usize::try_from(most.get()).unwrap_or(usize::MAX));
         self.traffic = Some(Reading { meter, told });
         receiver
     }

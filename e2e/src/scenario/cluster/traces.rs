@@ -23,6 +23,8 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 const TRACED: Duration = Duration::from_secs(30);
 /// Until something is not there, on hardware.
 const SETTLES: Duration = Duration::from_secs(3);
+/// Only this form has examples.
+const OPENMETRICS: &str = "application/openmetrics-text";
 const LOOK: Duration = Duration::from_millis(200);
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
@@ -197,7 +199,7 @@ fn one_change(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         let names = said.contains(&format!("trace_id={}", trace.id));
         names.then_some(()).with_context(|| said)
     });
-    let page = http::get(scene.admin, "/metrics", Duration::from_secs(5))?;
+    let page = http::get_as(scene.admin, "/metrics", OPENMETRICS, Duration::from_secs(5))?;
     let exemplar = page.body.lines().any(|line| {
         line.starts_with("portolan_controller_change_duration_seconds_bucket")
             && line.contains("# {trace_id=\"")

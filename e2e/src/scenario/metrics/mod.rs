@@ -60,16 +60,19 @@ spec:
     metrics: {bindAddress: 0.0.0.0}
 ";
 
-/// Something that happens: its trace is made.
-const CHANGE: &str = "
-apiVersion: v1
-kind: Service
-metadata: {name: new, namespace: shop}
-spec:
-  clusterIP: 10.96.0.99
-  clusterIPs: [10.96.0.99]
-  ports: [{name: http, protocol: TCP, port: 80, targetPort: 8080}]
-";
+/// Something that happens now: its trace is made, and nodes tell how long it took.
+fn change() -> String {
+    let now = jiff::Timestamp::now();
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: new, namespace: shop}}\nspec:\n  clusterIP: \
+         10.96.0.99\n  clusterIPs: [10.96.0.99]\n  ports: [{{name: http, protocol: TCP, port: 80, \
+         targetPort: 8080}}]\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
+         name: new-1\n  namespace: shop\n  labels: {{kubernetes.io/service-name: new}}\n  annotations: \
+         {{endpoints.kubernetes.io/last-change-trigger-time: \"{now}\"}}\naddressType: IPv4\nports:\n\
+         - {{name: http, protocol: TCP, port: 8080}}\nendpoints:\n- {{addresses: [10.244.1.11], \
+         nodeName: node-a, conditions: {{ready: true}}}}\n"
+    )
+}
 
 /// The lab with what runs in it.
 struct Scene<'lab> {
@@ -138,7 +141,7 @@ fn configuration(stage: &Stage) -> Result<String> {
 impl Scene<'_> {
     /// Waits until this succeeds; its last error is told.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> Result<()>) -> Result<()> {
-        let mut last = String::new();
+        let (mut last, waits) = (String::new(), self.stage.waits);
         let ask = || {
             self.cluster.check_running()?;
             match holds(self) {
@@ -149,7 +152,6 @@ impl Scene<'_> {
                 }
             }
         };
-        let waits = self.stage.waits;
         let waited = waits.until(what, SEEN, LOOK, ask, || "see below".to_owned());
         waited.map_err(|error| error.context(last))
     }
@@ -303,10 +305,11 @@ fn traffic(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 /// The chart's rules, loaded by Prometheus itself; nothing is wrong here but that nobody takes traces.
 fn rules(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     scene.stage.console.heading("rules");
-    scene.cluster.write_manifest("change.yaml", CHANGE)?;
+    scene.cluster.write_manifest("change.yaml", &change())?;
     let evaluated = scene.until("rules are evaluated", |scene| {
         let rules = scene.prometheus.rules()?;
-        let bad: Vec<_> = rules.iter().filter(|rule| rule.health != "ok").collect();
+        let bad = rules.iter().filter(|rule| rule.health != "ok");
+        let bad: Vec<_> = bad.map(ToString::to_string).collect();
         ensure!(
             bad.is_empty() && !rules.is_empty(),
             "{bad:?} of {}",

@@ -79,10 +79,8 @@ fn test(folder: &WorkFolder, rules: &str, tests: &str) -> Result<()> {
 /// What helm made of the rules for prometheus-operator says the same.
 fn same(rules: &str, rendered: &str) -> Result<()> {
     let wanted: Value = serde_saphyr::from_str(rules)?;
-    let objects = rendered.split("\n---");
-    let rule = objects
-        .filter(|text| text.contains("kind: PrometheusRule"))
-        .next();
+    let mut objects = rendered.split("\n---");
+    let rule = objects.find(|text| text.contains("kind: PrometheusRule"));
     let found: Value = serde_saphyr::from_str(rule.context("there is no PrometheusRule")?)?;
     ensure!(found["spec"] == wanted, "they differ: {}", found["spec"]);
     Ok(())
