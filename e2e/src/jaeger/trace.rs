@@ -96,7 +96,7 @@ impl Trace {
         {
             order.push((depth, span));
             let mut below: Vec<_> = self.below(span).map(|span| (depth + 1, span)).collect();
-            below.sort_by_key(|(_, span)| std::cmp::Reverse(span.start_time));
+            below.sort_by(|(_, one), (_, other)| other.order().cmp(&one.order()));
             open.extend(below);
         }
         order
@@ -132,6 +132,11 @@ impl Span {
     pub(super) fn parent(&self) -> Option<&String> {
         let of = self.references.iter().find(|of| of.ref_type == "CHILD_OF");
         of.map(|of| &of.span)
+    }
+
+    /// By time; what is sent to several nodes begins at once, and a step may take no time.
+    fn order(&self) -> (u64, Option<&str>, u64) {
+        (self.start_time, self.node(), self.duration)
     }
 
     /// Microseconds since 1970.
@@ -194,6 +199,20 @@ mod tests {
             "change -watch -queue -plan -encode -deliver --turn --send --apply ---wait"
         );
         assert_eq!(order.len(), trace.spans.len());
+    }
+
+    #[test]
+    fn of_spans_that_begin_at_once_the_first_nodes_and_the_shorter_come_first() {
+        let trace = fixture::trace(&[
+            ("1", "", "change", 0, 10, "c"),
+            ("b", "1", "deliver", 0, 5, "c"),
+            ("a", "1", "deliver", 0, 7, "c"),
+            ("a2", "a", "send", 0, 1, "c"),
+            ("a1", "a", "turn", 0, 0, "c"),
+        ]);
+        let order = trace.in_order();
+        let ids: Vec<_> = order.iter().map(|(_, span)| span.id.as_str()).collect();
+        assert_eq!(ids, ["1", "a", "a1", "a2", "b"]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const MARGIN: f64 = 24.0;
 const LEFT: f64 = 232.0;
 const RIGHT: f64 = WIDTH - MARGIN;
 /// Between two panels.
-const GAP: f64 = 26.0;
+const GAP: f64 = 22.0;
 /// Of the controller, then of nodes in turn: told apart by everybody, also by lightness.
 const COLOURS: [&str; 6] = [
     "#3b5bdb", "#e8590c", "#2b8a3e", "#9c36b5", "#0b7285", "#a61e4d",
@@ -38,7 +38,7 @@ pub fn picture(trace: &Trace) -> Result<String> {
     let root = trace.root()?;
     let owners = Owners::of(trace);
     let panels = panels(trace, root, &owners);
-    let mut top = 84.0;
+    let mut top = 82.0;
     let mut places = Vec::new();
     for panel in &panels {
         places.push(top);

@@ -4,10 +4,10 @@ use super::paper::{self, Anchor, Ink, Paper};
 use super::scale::{Scale, words};
 use super::{LEFT, MARGIN, RIGHT, Span};
 
-/// From the top of a panel to its axis: the heading.
-const HEADING: f64 = 26.0;
-/// From there to the first row: the times.
-const TIMES: f64 = 10.0;
+/// From the top of a panel to its axis: the heading, and the times below it.
+const HEADING: f64 = 40.0;
+/// From there to the first row.
+const SPACE_ABOVE: f64 = 8.0;
 const ROW: f64 = 20.0;
 /// Of parts below what they are parts of.
 const INDENT: f64 = 13.0;
@@ -37,7 +37,7 @@ pub(super) struct Row<'t> {
 impl Panel<'_> {
     /// How high it is.
     pub(super) fn height(&self) -> f64 {
-        HEADING + TIMES + ROW * self.rows.len() as f64
+        HEADING + SPACE_ABOVE + ROW * self.rows.len() as f64
     }
 
     /// From its top to its axis.
@@ -46,15 +46,15 @@ impl Panel<'_> {
     }
 
     pub(super) fn draw(&self, paper: &mut Paper, top: f64, colours: &[&str]) {
-        paper.text(MARGIN, top + 18.0, &self.heading, Ink::heading());
+        paper.text(MARGIN, top + 14.0, &self.heading, Ink::heading());
         let bottom = top + self.height();
         for (x, time) in self.scale.ticks() {
             paper.guide(x, top + HEADING, bottom);
             let ink = Ink::faint().anchored(Anchor::Middle);
-            paper.text(x, top + HEADING - 4.0, &time, ink);
+            paper.text(x, top + HEADING - 5.0, &time, ink);
         }
         for (number, row) in self.rows.iter().enumerate() {
-            let y = top + HEADING + TIMES + ROW * number as f64;
+            let y = top + HEADING + SPACE_ABOVE + ROW * number as f64;
             let colour = colours.get(row.owner).copied().unwrap_or("#868e96");
             row.draw(paper, y, self.scale, colour);
         }
@@ -92,13 +92,14 @@ impl Row<'_> {
         let x = MARGIN + INDENT * self.depth as f64;
         let room = LEFT - 8.0 - x;
         let name = paper::cut(&self.span.name, room, 12.0);
-        paper.text(x, y, &name, Ink::plain());
-        let x = x + paper::width(&name, 12.0) + 4.0;
-        if let Some(beside) = &self.beside
-            && x + paper::width(beside, 11.0) <= LEFT - 8.0
-        {
-            paper.text(x, y, beside, Ink::faint());
-        }
+        let left = room - paper::width(&name, 12.0);
+        let beside = self.beside.as_deref();
+        paper.label(
+            x,
+            y,
+            &name,
+            beside.filter(|text| paper::width(text, 11.0) < left),
+        );
     }
 
     /// All of it in words, also what there is no room for.

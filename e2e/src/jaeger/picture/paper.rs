@@ -114,6 +114,17 @@ impl Paper {
         ));
     }
 
+    /// A name, and more about it in faint letters.
+    pub(super) fn label(&mut self, x: f64, y: f64, name: &str, beside: Option<&str>) {
+        let (name, mut more) = (escaped(name), String::new());
+        if let Some(beside) = beside.map(escaped) {
+            more = format!(r#"<tspan dx="5" font-size="11" fill="{FAINT}">{beside}</tspan>"#);
+        }
+        self.put(&format!(
+            r#"<text x="{x:.1}" y="{y:.1}" font-size="12" fill="{DARK}">{name}{more}</text>"#
+        ));
+    }
+
     /// What follows belongs together; `tip` is shown to whoever points at it.
     pub(super) fn begin(&mut self, tip: &str) {
         let tip = escaped(tip);
@@ -206,10 +217,10 @@ pub(super) fn cut(text: &str, room: f64, size: f64) -> String {
     }
     let mut short = String::new();
     for c in text.chars() {
-        short.push(c);
-        if width(&short, size) + size > room {
+        if width(&short, size) + width("x…", size) > room {
             break;
         }
+        short.push(c);
     }
     short + "…"
 }
