@@ -246,6 +246,11 @@ impl PlanSlot {
         read(&self.lock().plan)
     }
 
+    /// The plan as it is, for who reads it for long.
+    pub fn plan(&self) -> Arc<NodePlan> {
+        self.lock().plan.clone()
+    }
+
     /// Takes the whole plan. Who reads it for long keeps no newer plan waiting.
     pub fn take(&self) -> Taken {
         let mut state = self.lock();

@@ -86,7 +86,7 @@ imagePullSecrets:
 {{- if or (hasPrefix "127." $address) (eq $address "::1") }}
 {{- fail "monitoring.podMonitors: no Prometheus reaches agents at a loopback address; set config.spec.settings.metrics.bindAddress=0.0.0.0 and keep others away from agents.metricsPort" }}
 {{- end }}
-{{- $port := $metrics.port | default 10249 }}
+{{- $port := ternary $metrics.port 10249 (hasKey $metrics "port") }}
 {{- if ne (int $port) (int .Values.agents.metricsPort) }}
 {{- fail (printf "monitoring.podMonitors: agents listen at port %d by config.spec.settings.metrics.port, and agents.metricsPort is %d" (int $port) (int .Values.agents.metricsPort)) }}
 {{- end }}

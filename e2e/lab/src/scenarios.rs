@@ -75,20 +75,31 @@ pub struct Mode {
 pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
     let kernel = Kernel::find(place)?;
     let programs = Programs::build(Profile::Dev)?;
+    let tools = wants_prometheus(words).then(tools::beside_nodes);
+    let tools = tools.transpose()?;
     match &kernel {
-        Kernel::Here => here(words, &programs, &[], sink),
+        Kernel::Here => {
+            let assets = tools.as_deref().map(|folder| (tools::ASSETS, folder));
+            here(words, &programs, assets.as_slice(), sink)
+        }
         Kernel::Guest(image) => {
             let mut job = in_guest(words, &programs)?;
-            if words.first() == Some(&RUN) {
-                for tool in tools::for_guests()? {
-                    job.payload.program(&tool);
-                }
+            for tool in tools
+                .iter()
+                .flat_map(|folder| tools::BESIDE_NODES.map(|name| folder.join(name)))
+            {
+                job.payload.program(&tool);
             }
             job.deadline = (!mode.keep).then_some(DEADLINE);
             job.shell = mode.keep;
             guest::run(image, &job, sink)
         }
     }
+}
+
+/// They are large, so a run without that scenario does not carry them.
+fn wants_prometheus(words: &[&str]) -> bool {
+    matches!(words, [RUN, rest @ ..] if rest.contains(&"--all") || rest.contains(&"metrics"))
 }
 
 /// A kernel, our programs, and a control plane on this machine that ends with this.
@@ -314,6 +325,14 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prometheus_comes_only_where_it_is_used() {
+        assert!(wants_prometheus(&["run", "--all"]));
+        assert!(wants_prometheus(&["run", "udp", "metrics"]));
+        assert!(!wants_prometheus(&["run", "udp"]));
+        assert!(!wants_prometheus(&["demo", "--keep"]));
+    }
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 

@@ -145,3 +145,14 @@ impl Departures {
         ops
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_tcp_are_let_end_and_no_others() {
+        let drained = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(drains);
+        assert_eq!(drained, [true, false, false], "S-116");
+    }
+}

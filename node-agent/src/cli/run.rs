@@ -61,9 +61,9 @@ pub(super) struct Run {
         value_name = "VARIANT"
     )]
     iptables: IptablesChoice,
-    /// Metrics tell what so many Services have carried, the busiest first, and of the rest the sum; 0 for
-    /// none at all. Each has five series; they are as old as the last look at the kernel
-    /// (`settings.sync.period`).
+    /// Metrics tell what so many Services have carried since the start, and of the rest the sum; 0 for none
+    /// at all. Free places go to the busiest, and who has one keeps it. Each has five series; they are as
+    /// old as the last look at the kernel (`settings.sync.period`).
     #[arg(
         long,
         env = "PORTOLAN_SERVICE_METRICS",

@@ -177,16 +177,19 @@ impl Counters {
     }
 
     pub(crate) fn queued(&self, generation: u64, changes: Changes, now: Moment) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // The pass that took it may have been faster than whoever tells.
+        let passed = generation <= waiting.passed.0;
         for family in Family::BOTH {
             let label = family.into();
-            self.last_queued.get_or_create(&label).set(seconds(now));
+            if !passed || waiting.passed.1.contains(&family) {
+                self.last_queued.get_or_create(&label).set(seconds(now));
+            }
             self.services.get_or_create(&label).inc_by(changes.services);
             let endpoints = changes.endpoints(family);
             self.endpoints.get_or_create(&label).inc_by(endpoints);
         }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // The pass that took it may have been faster than whoever tells.
-        if generation <= waiting.passed.0 {
+        if passed {
             self.programmed(&changes, &waiting.passed.1, now);
             return;
         }

@@ -35,11 +35,9 @@ impl<K: Kernel> Programmer<K> {
         let Some(reading) = &mut self.traffic else {
             return;
         };
-        let owners = |plan: &_| -> BTreeMap<_, _> {
-            let owned = owned(plan, host).into_iter();
-            owned.map(|of| (of.place, of.service.clone())).collect()
-        };
-        let owners = self.slot.peek(owners);
+        let plan = self.slot.plan();
+        let owned = owned(&plan, host).into_iter();
+        let owners: BTreeMap<_, _> = owned.map(|of| (of.place, of.service.clone())).collect();
         let told = reading.meter.read(self.kernel.traffic(), &owners);
         reading.told.send_replace(Arc::new(told));
     }

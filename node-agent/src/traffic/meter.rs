@@ -21,7 +21,8 @@ pub struct Told {
 #[derive(Debug, Default)]
 pub struct Meter {
     most: usize,
-    last: BTreeMap<VirtualServerKey, Traffic>,
+    /// What every virtual server had carried at the look before; `None` before a first one.
+    last: Option<BTreeMap<VirtualServerKey, Traffic>>,
     told: Told,
 }
 
@@ -34,7 +35,8 @@ impl Meter {
         }
     }
 
-    /// The kernel's counters were read; what has no owner is not ours. A Service that has counters of its
+    /// The kernel's counters were read; what has no owner is not ours. What was carried before the first
+    /// look is nobody's: an agent before this one may have told it. A Service that has counters of its
     /// own keeps them for as long as it answers anywhere; places that are free go to those with the most
     /// new connections.
     pub fn read(
@@ -42,16 +44,17 @@ impl Meter {
         seen: Vec<(VirtualServerKey, Traffic)>,
         owners: &BTreeMap<VirtualServerKey, ServiceId>,
     ) -> Told {
+        let seen: BTreeMap<_, _> = seen.into_iter().collect();
+        let Some(last) = self.last.replace(seen.clone()) else {
+            return self.told.clone();
+        };
         let mut moved: BTreeMap<&ServiceId, Traffic> = BTreeMap::new();
-        let mut last = BTreeMap::new();
         for (server, traffic) in seen {
             if let Some(service) = owners.get(&server) {
-                let before = self.last.get(&server).copied().unwrap_or_default();
+                let before = last.get(&server).copied().unwrap_or_default();
                 add(moved.entry(service).or_default(), &since(before, traffic));
-                last.insert(server, traffic);
             }
         }
-        self.last = last;
         let there: BTreeSet<_> = owners.values().collect();
         let told = &mut self.told;
         told.services.retain(|service, _| there.contains(service));
@@ -136,6 +139,13 @@ mod tests {
         }
     }
 
+    /// A meter that has looked at a kernel without virtual servers.
+    fn begun(most: usize) -> Meter {
+        let mut meter = Meter::new(most);
+        assert_eq!(meter.read(Vec::new(), &BTreeMap::new()), Told::default());
+        meter
+    }
+
     /// Two virtual servers for each Service.
     fn owners(services: impl IntoIterator<Item = u8>) -> BTreeMap<VirtualServerKey, ServiceId> {
         let both = |number| [0, 100].map(|more| (server(number + more), service(number)));
@@ -144,7 +154,7 @@ mod tests {
 
     #[test]
     fn virtual_servers_of_a_service_are_added_up_and_foreign_ones_are_not_told() {
-        let mut meter = Meter::new(5);
+        let mut meter = begun(5);
         let owners = owners([1, 2]);
         let seen = |counts: [u64; 3]| {
             let servers = [server(1), server(101), server(9)];
@@ -159,8 +169,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_carried_before_the_first_look_is_nobodys() {
+        let mut meter = Meter::new(5);
+        let seen = |count| vec![(server(1), carried(count)), (server(2), carried(count))];
+        // The second has an owner only later.
+        assert_eq!(meter.read(seen(500), &owners([1])), Told::default());
+        let told = meter.read(seen(501), &owners([1, 2]));
+        let each = [1, 2].map(|number| (service(number), carried(1)));
+        assert_eq!(told.services, each.into());
+    }
+
+    #[test]
     fn the_busiest_get_the_places_and_keep_them_until_they_go() {
-        let mut meter = Meter::new(2);
+        let mut meter = begun(2);
         let all = owners(1..=3);
         let told = meter.read(
             vec![
@@ -195,7 +216,7 @@ mod tests {
             most in 0_usize..4,
             rounds in prop::collection::vec(prop::collection::vec((1_u8..6, 0_u64..50), 0..8), 1..8),
         ) {
-            let mut meter = Meter::new(most);
+            let mut meter = begun(most);
             let owners = owners(1..=5);
             let mut counters: BTreeMap<VirtualServerKey, u64> = BTreeMap::new();
             let mut before = Told::default();

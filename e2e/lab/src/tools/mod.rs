@@ -21,6 +21,8 @@ use crate::{cache, process};
 use go::Source;
 use version::Version;
 
+/// What [`beside_nodes`] links.
+pub const BESIDE_NODES: [&str; 2] = ["prometheus", "promtool"];
 /// Where Kubernetes developers keep such programs, and where scenarios look for them.
 pub const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// Folder of the cache.
@@ -134,15 +136,16 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// Those of them that a guest is given, too: they look at nodes from within.
+/// Those of them that look at nodes from within, in a folder that links them.
 ///
 /// # Errors
 /// As [`ensure`].
-pub fn for_guests() -> Result<Vec<PathBuf>> {
+pub fn beside_nodes() -> Result<PathBuf> {
     let given = unpacked::ALL
         .iter()
-        .filter(|one| one.name.starts_with("prom"));
-    given.map(unpacked::Unpacked::ensure).collect()
+        .filter(|one| BESIDE_NODES.contains(&one.name));
+    let chosen = given.map(|one| Ok((one.name, one.ensure()?)));
+    link(&cache::folder(CACHE)?, &chosen.collect::<Result<Vec<_>>>()?)
 }
 
 /// Finds or builds all of them and returns the folder that links them.

@@ -37,6 +37,38 @@ pub(super) struct Holder {
     /// By the hash of the key.
     entries: HashMap<u64, Entered>,
     buckets: BucketHashes,
+    /// Whether the batch at hand names a trace.
+    traced: bool,
+}
+
+/// As many steps as the pass of a real agent has.
+fn timing() -> wire::Timing {
+    let names = [
+        "look",
+        "desired state",
+        "diff",
+        "guard",
+        "servers",
+        "sets",
+        "rules",
+        "flows",
+    ];
+    let step = |(name, after)| wire::Step {
+        name: String::from(name),
+        after_microseconds: after,
+        microseconds: 100,
+        operations: 1,
+        failed: 0,
+    };
+    wire::Timing {
+        waited_microseconds: 10,
+        total_microseconds: 1_000,
+        steps: names
+            .into_iter()
+            .zip((0..).step_by(100))
+            .map(step)
+            .collect(),
+    }
 }
 
 /// What came of a message.
@@ -71,6 +103,7 @@ impl Holder {
             batch: commit.batch,
             received_hash: hash.clone(),
             applied_hash: hash,
+            timing: self.traced.then(timing),
             ..wire::Ack::default()
         })
     }
@@ -99,6 +132,7 @@ impl Holder {
     }
 
     fn begin(&mut self, begin: &wire::Begin) {
+        self.traced = !begin.trace.is_empty();
         if begin.snapshot {
             self.entries.clear();
             self.buckets = BucketHashes::default();

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::{Checks, Lab, NODE_A, WEB};
+use super::{Checks, Lab, NODE_A, SOON, WEB};
 use crate::files::CLUSTER;
 use crate::topology::world::Resident;
+use crate::waits;
 
 const OLD: &str = "192.168.50.11";
 const NEW: &str = "192.168.50.21";
@@ -16,6 +17,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.set("nodePortAddresses: [primary]")?;
     lab.ip(NODE_A, &format!("address add {NEW}/24 dev eth0"))?;
     let [old, new] = [OLD, NEW].map(|address| format!("{address}:30090"));
+    // An agent that is wrong about it has looked by then.
+    waits::sleep_until(Instant::now() + lab.stage.waits.limit(SOON / 2))?;
     checks.check(
         "an address beside the primary one has no node ports (S-32)",
         lab.answers(Resident::Outside, &old, WEB)
@@ -58,6 +61,10 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             &old,
             WEB,
         ),
+    );
+    checks.check(
+        "where it was meanwhile there are none again (S-203)",
+        lab.soon_refuses("the address meanwhile", since, Resident::Outside, &new),
     );
     lab.ip(NODE_A, &format!("address del {NEW}/24 dev eth0"))?;
     lab.set("nodePortAddresses: []")
