@@ -60,7 +60,7 @@ fn asked(text: &str) -> BTreeSet<String> {
 #[test]
 fn rules_and_panels_ask_for_metrics_that_the_programs_tell() {
     let told = told();
-    assert!(told.len() > 60, "only {} series are documented", told.len());
+    assert!(told.len() > 40, "only {} series are documented", told.len());
     for file in ASKING {
         let asked = asked(&read(file));
         assert!(asked.len() > 10, "{file} asks for {asked:?} only");
