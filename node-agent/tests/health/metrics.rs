@@ -107,6 +107,28 @@ async fn what_happened_is_counted() {
     );
 }
 
+#[tokio::test]
+async fn a_change_that_is_told_after_its_pass_is_not_newer_than_the_pass() {
+    let node = TestNode::start().await;
+    node.set_second(7);
+    node.passes(5, &[Family::Ipv6]);
+    node.set_second(8);
+    node.health.queued(5, Changes::default());
+    node.open();
+    let answer = get(&node, "/metrics").await;
+    let of = |name: &str, family| {
+        let series = format!(
+            "kubeproxy_sync_proxy_rules_{name}_timestamp_seconds{{ip_family=\"{family}\"}}"
+        );
+        value(body(&answer), &series)
+    };
+    assert!(of("last_queued", "IPv4") <= of("last", "IPv4"), "{answer}");
+    assert!(
+        of("last_queued", "IPv6") > of("last", "IPv6"),
+        "it failed there"
+    );
+}
+
 /// S-133.
 #[tokio::test]
 async fn how_long_looking_at_flows_took_is_told_by_family() {
