@@ -60,19 +60,16 @@ spec:
     metrics: {bindAddress: 0.0.0.0}
 ";
 
-/// Something that happens now: its trace is made, and nodes tell how long it took.
-fn change() -> String {
-    let now = jiff::Timestamp::now();
-    format!(
-        "apiVersion: v1\nkind: Service\nmetadata: {{name: new, namespace: shop}}\nspec:\n  clusterIP: \
-         10.96.0.99\n  clusterIPs: [10.96.0.99]\n  ports: [{{name: http, protocol: TCP, port: 80, \
-         targetPort: 8080}}]\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
-         name: new-1\n  namespace: shop\n  labels: {{kubernetes.io/service-name: new}}\n  annotations: \
-         {{endpoints.kubernetes.io/last-change-trigger-time: \"{now}\"}}\naddressType: IPv4\nports:\n\
-         - {{name: http, protocol: TCP, port: 8080}}\nendpoints:\n- {{addresses: [10.244.1.11], \
-         nodeName: node-a, conditions: {{ready: true}}}}\n"
-    )
-}
+/// Something that happens: its trace is made.
+const CHANGE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: new, namespace: shop}
+spec:
+  clusterIP: 10.96.0.99
+  clusterIPs: [10.96.0.99]
+  ports: [{name: http, protocol: TCP, port: 80, targetPort: 8080}]
+";
 
 /// The lab with what runs in it.
 struct Scene<'lab> {
@@ -305,7 +302,7 @@ fn traffic(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 /// The chart's rules, loaded by Prometheus itself; nothing is wrong here but that nobody takes traces.
 fn rules(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     scene.stage.console.heading("rules");
-    scene.cluster.write_manifest("change.yaml", &change())?;
+    scene.cluster.write_manifest("change.yaml", CHANGE)?;
     let evaluated = scene.until("rules are evaluated", |scene| {
         let rules = scene.prometheus.rules()?;
         let bad = rules.iter().filter(|rule| rule.health != "ok");
