@@ -110,8 +110,11 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.what {
         What::List => Ok(list(Console::from_environment())),
-        What::Run(run) => on_kernel().and_then(|()| self::run(scenario::ALL, run)),
-        What::Cluster(run) => self::run(scenario::CLUSTER, run),
+        What::Run(run) => {
+            let lists = &[scenario::ALL, scenario::OTHER_KERNELS];
+            on_kernel().and_then(|()| self::run(lists, run))
+        }
+        What::Cluster(run) => self::run(&[scenario::CLUSTER], run),
         What::ControlPlane(arguments) => {
             stage(None, None).and_then(|stage| stand::run(&stage, &arguments))
         }
@@ -158,7 +161,11 @@ fn show(demo: Demo) -> Result<bool> {
 
 fn list(console: Console) -> bool {
     let mut table = Table::new(["SCENARIO", "RUN BY", "WHAT IT SHOWS"]);
-    for (command, list) in [("run", scenario::ALL), ("cluster", scenario::CLUSTER)] {
+    for (command, list) in [
+        ("run", scenario::ALL),
+        ("run, by itself", scenario::OTHER_KERNELS),
+        ("cluster", scenario::CLUSTER),
+    ] {
         for scenario in list {
             table.row([scenario.name, command, scenario.shows]);
         }
@@ -190,13 +197,14 @@ fn on_kernel() -> Result<()> {
     Ok(())
 }
 
-fn run(list: &'static [Scenario], run: Run) -> Result<bool> {
+/// `--all` are those of the first list.
+fn run(lists: &[&'static [Scenario]], run: Run) -> Result<bool> {
     let chosen: Vec<&Scenario> = if run.all {
-        list.iter().collect()
+        lists.iter().take(1).copied().flatten().collect()
     } else {
         run.names
             .iter()
-            .map(|name| scenario::named(list, name))
+            .map(|name| scenario::named(lists, name))
             .collect::<Result<_>>()?
     };
     let stage = stage(run.files, run.seed)?;

@@ -1,7 +1,7 @@
 //! Agents without a kernel: the real receiving end of the stream, which takes what it gets as
 //! applied at once, or as failed where that is asked for. Hundreds of them fit where one node would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ pub struct LightAgents {
     failing: BTreeMap<String, Arc<AtomicBool>>,
     held: BTreeMap<String, Arc<AtomicBool>>,
     dislikes: BTreeMap<String, Arc<Mutex<Dislike>>>,
+    taken: BTreeMap<String, Arc<Mutex<History>>>,
     /// In an option so that dropping can end its threads without waiting.
     runtime: Option<Runtime>,
 }
@@ -34,6 +35,26 @@ pub const FAILURE: &str = "add a virtual server: no memory";
 struct Dislike {
     scheduler: Option<String>,
     met: bool,
+}
+
+/// The plans that an agent took, one after the other.
+#[derive(Debug, Default)]
+struct History {
+    hashes: Vec<PlanHash>,
+}
+
+impl History {
+    fn note(&mut self, hash: PlanHash) {
+        if self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+    }
+
+    /// Whether one of them came twice, with another one in between.
+    fn went_back(&self) -> bool {
+        let different: HashSet<_> = self.hashes.iter().collect();
+        different.len() < self.hashes.len()
+    }
 }
 
 /// How often a thread that is stuck looks whether it still is.
@@ -67,6 +88,7 @@ impl LightAgents {
         let (mut slots, mut links, mut failing) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (mut dislikes, mut held) = (BTreeMap::new(), BTreeMap::new());
+        let mut histories = BTreeMap::new();
         for (node, controllers) in nodes {
             let slot = Arc::new(PlanSlot::default());
             let (done, applied) = watch::channel(Applied::default());
@@ -89,10 +111,12 @@ impl LightAgents {
             held.insert(node.clone(), holds.clone());
             let dislike: Arc<Mutex<Dislike>> = Arc::default();
             dislikes.insert(node.clone(), dislike.clone());
+            let history: Arc<Mutex<History>> = Arc::default();
+            histories.insert(node.clone(), history.clone());
             std::thread::Builder::new()
                 .name(format!("{node} takes"))
                 .spawn(move || {
-                    take(&taken, &fails, &holds, &dislike, &done);
+                    take(&taken, &fails, &holds, &dislike, &history, &done);
                     // Nothing ever drains, and the receiver may not find that nobody could tell it.
                     drop(drains);
                 })?;
@@ -104,6 +128,7 @@ impl LightAgents {
             failing,
             held,
             dislikes,
+            taken: histories,
             runtime: Some(runtime),
         })
     }
@@ -153,6 +178,24 @@ impl LightAgents {
         met.map(|(node, _)| node.as_str())
     }
 
+    /// Forgets what agents took so far, but for what they have.
+    pub fn begin_history(&self) {
+        for history in self.taken.values() {
+            let hashes = &mut locked(history).hashes;
+            hashes.drain(..hashes.len().saturating_sub(1));
+        }
+    }
+
+    /// The nodes whose agents took a plan again after they had had another. Where the cluster never is as
+    /// it was before, these went back to an older plan.
+    pub fn went_back(&self) -> impl Iterator<Item = &str> {
+        let back = self
+            .taken
+            .iter()
+            .filter(|(_, history)| locked(history).went_back());
+        back.map(|(node, _)| node.as_str())
+    }
+
     /// The scheduler in the settings of a node; `None` before it has a plan.
     #[must_use]
     pub fn scheduler(&self, node: &str) -> Option<String> {
@@ -178,8 +221,8 @@ impl LightAgents {
     }
 }
 
-fn locked(dislike: &Mutex<Dislike>) -> MutexGuard<'_, Dislike> {
-    dislike.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn scheduler(slot: &PlanSlot) -> Option<String> {
@@ -192,6 +235,7 @@ fn take(
     fails: &AtomicBool,
     holds: &AtomicBool,
     dislike: &Mutex<Dislike>,
+    history: &Mutex<History>,
     done: &watch::Sender<Applied>,
 ) {
     let (mut generation, mut hash) = (0, PlanHash::default());
@@ -206,6 +250,7 @@ fn take(
                     hash,
                     ..
                 } = slot.take();
+                locked(history).note(hash);
             }
         }
         while holds.load(Ordering::Relaxed) {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, NodePlan};
 use portolan_reconcile::{
-    Desired, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
+    Desired, Ipv6Off, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
 };
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -33,7 +33,7 @@ pub use self::applied::Applied;
 use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
-use self::look::{Ground, News};
+use self::look::{Begun, Ground, News};
 use self::outcome::Outcome;
 use self::pace::Pace;
 use self::part::{Job, Work};
@@ -61,6 +61,8 @@ pub struct Programmer<K> {
     /// Whether the record on disk is behind `owned`.
     unrecorded: bool,
     shadow: Option<Observed>,
+    /// What a look has seen that did not end yet.
+    begun: Option<Begun>,
     /// The network as it was known before the shadow was given up.
     last_network: Option<Network>,
     /// The device that both tell of.
@@ -80,6 +82,8 @@ pub struct Programmer<K> {
     pace: Pace,
     /// What Services have carried, where somebody wants to know.
     traffic: Option<traffic::Reading>,
+    /// Why the node had no IPv6 when that was told last.
+    ipv6_off: Option<Ipv6Off>,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -108,6 +112,7 @@ impl<K: Kernel> Programmer<K> {
             owned,
             unrecorded: false,
             shadow: None,
+            begun: None,
             last_network: None,
             device: None,
             retired: BTreeSet::new(),
@@ -120,6 +125,7 @@ impl<K: Kernel> Programmer<K> {
             source: Source::default(),
             pace: Pace::default(),
             traffic: None,
+            ipv6_off: None,
         }
     }
 
@@ -202,6 +208,7 @@ impl<K: Kernel> Programmer<K> {
             trace,
             work,
         } = outcome.step("desired state", |_| self.take(in_step));
+        self.finish_look(&mut outcome);
         // Nothing is written before a first complete plan (S-183).
         if generation == 0 {
             return Pass::nothing(period, started.elapsed());
@@ -307,6 +314,9 @@ impl<K: Kernel> Programmer<K> {
                 let action = format!("read {} rules", rules.family);
                 outcome.fail(&KernelError::new(&action, reason), &[rules.family]);
             }
+        }
+        if let Some(off) = desired.lacks_ipv6 {
+            outcome.fail(&look::without_ipv6(off), &[Family::Ipv6]);
         }
         self.unrecorded |= owned.claim(desired);
         self.put_on_record(owned, outcome);

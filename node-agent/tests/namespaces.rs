@@ -188,7 +188,8 @@ impl Kernel for Here {
         network: Network,
         _: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
-        let rules = self.rules.observe(self.rules.begin_reading());
+        let reading = self.rules.begin_reading();
+        let rules = self.rules.observe(reading);
         // The settings are the model's, which holds what was written.
         let settings = self.rest.lock().state.sysctls.clone();
         Ok(Observed {

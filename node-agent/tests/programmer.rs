@@ -357,7 +357,7 @@ fn a_pass_tells_what_took_its_time_step_by_step() {
     let first = running.program(document());
     let names = |steps: &[Step]| steps.iter().map(|step| step.name).collect::<Vec<_>>();
     let told = names(&first.steps);
-    assert_eq!(told[..3], ["look", "desired state", "diff"]);
+    assert_eq!(told[..4], ["look", "desired state", "observe", "diff"]);
     let phases = ["create sets", "guard", "rules", "answer", "route"];
     let places = phases.map(|phase| told.iter().position(|name| *name == phase));
     assert!(places.is_sorted() && places[0].is_some(), "{told:?}");

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::control_plane::{ControlPlane, Jaeger};
@@ -42,6 +42,9 @@ const DEADLINE: Duration = Duration::from_secs(2400);
 /// Memory of a guest in which something large is measured, MB.
 const MEASURED_MEMORY: u32 = 4000;
 
+/// Scenarios of a kernel that is started in another way than usual, each with how.
+const STARTED_WITH: [(&str, &str); 1] = [("bare", "ipv6.disable=1")];
+
 /// Which kernel is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
@@ -73,6 +76,13 @@ pub struct Mode {
 /// # Errors
 /// Packages are missing and cannot be installed, the build failed, or the guest died.
 pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    let started_with = started_with(words)?;
+    // This machine's own kernel runs as it was started.
+    let place = if started_with.is_some() {
+        Place::Guest
+    } else {
+        place
+    };
     let kernel = Kernel::find(place)?;
     let programs = Programs::build(Profile::Dev)?;
     let tools = wants_prometheus(words).then(tools::beside_nodes);
@@ -91,10 +101,25 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
                 job.payload.program(&tool);
             }
             job.deadline = (!mode.keep).then_some(DEADLINE);
+            job.kernel.extend(started_with.map(str::to_owned));
             job.shell = mode.keep;
             guest::run(image, &job, sink)
         }
     }
+}
+
+/// What the kernel has to be started with for these scenarios.
+fn started_with(words: &[&str]) -> Result<Option<&'static str>> {
+    let [RUN, names @ ..] = words else {
+        return Ok(None);
+    };
+    let found = STARTED_WITH.iter().find(|(name, _)| names.contains(name));
+    if let Some((name, with)) = found
+        && names != [*name]
+    {
+        bail!("{name} is for a kernel that is started with {with}: run it by itself");
+    }
+    Ok(found.map(|(_, with)| *with))
 }
 
 /// They are large, so a run without that scenario does not carry them.
@@ -325,6 +350,17 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scenario_of_another_kernel_runs_by_itself() {
+        assert_eq!(
+            started_with(&["run", "bare"]).unwrap(),
+            Some("ipv6.disable=1")
+        );
+        assert_eq!(started_with(&["run", "--all"]).unwrap(), None);
+        assert_eq!(started_with(&["demo", "bare"]).unwrap(), None);
+        assert!(started_with(&["run", "udp", "bare"]).is_err());
+    }
 
     #[test]
     fn prometheus_comes_only_where_it_is_used() {

@@ -178,6 +178,7 @@ pub const TIERS: &[Tier] = &[
         work: &[
             Work::IpvsTest("ipvs-rs", "kernel", &["--reload-module"]),
             Work::Scenarios(&["run", "--all"]),
+            Work::Scenarios(&["run", "bare"]),
         ],
     },
     Tier {

@@ -152,6 +152,12 @@ impl Kernel for Watched {
         )
     }
 
+    fn foresee_observing(&mut self) {
+        self.timed(LinuxKernel::foresee_observing, |asked, took| {
+            asked.reading += took
+        });
+    }
+
     fn observe(
         &mut self,
         network: Network,

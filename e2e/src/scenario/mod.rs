@@ -1,6 +1,7 @@
 //! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
 
 mod addresses;
+mod bare;
 mod boot;
 mod cluster;
 mod coexistence;
@@ -82,6 +83,9 @@ pub const ALL: &[Scenario] = &[
     ipvs_rate::SCENARIO,
 ];
 
+/// Scenarios of kernels that are started in another way; each runs by itself.
+pub const OTHER_KERNELS: &[Scenario] = &[bare::SCENARIO];
+
 /// All scenarios of a real API server, in the order of `cluster --all`. They need no root.
 pub const CLUSTER: &[Scenario] = &[
     control_plane::SCENARIO,
@@ -98,20 +102,20 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::MEMORY,
 ];
 
-/// Finds one in a list.
+/// Finds one in lists.
 ///
 /// # Errors
 /// When there is none of that name; the message lists those that are.
-pub fn named(list: &'static [Scenario], name: &str) -> Result<&'static Scenario> {
-    list.iter()
-        .find(|scenario| scenario.name == name)
-        .with_context(|| {
-            let known: Vec<_> = list.iter().map(|scenario| scenario.name).collect();
-            format!(
-                "there is no scenario {name:?}; there are {}",
-                known.join(", ")
-            )
-        })
+pub fn named(lists: &[&'static [Scenario]], name: &str) -> Result<&'static Scenario> {
+    let mut all = lists.iter().copied().flatten();
+    all.find(|scenario| scenario.name == name).with_context(|| {
+        let all = lists.iter().copied().flatten();
+        let known: Vec<_> = all.map(|scenario| scenario.name).collect();
+        format!(
+            "there is no scenario {name:?}; there are {}",
+            known.join(", ")
+        )
+    })
 }
 
 /// Counts checks and prints each as it is decided.

@@ -143,12 +143,12 @@ fn without_ipvs(stage: &Stage, act: impl FnOnce() -> Result<Ended>) -> Result<En
 }
 
 /// The kernel's module loader, put back when this is dropped.
-struct Loader {
+pub(super) struct Loader {
     before: String,
 }
 
 impl Loader {
-    fn take_away() -> Result<Self> {
+    pub(super) fn take_away() -> Result<Self> {
         let before = std::fs::read_to_string(LOADER).with_context(|| format!("read {LOADER}"))?;
         std::fs::write(LOADER, "/nonexistent").with_context(|| format!("write {LOADER}"))?;
         Ok(Self { before })

@@ -7,10 +7,10 @@ use super::world::{Family, Node, PODS_V4, PODS_V6};
 use crate::namespace::Namespace;
 use crate::program::Program;
 
-/// Loads it in a node's namespace, both families.
-pub(super) fn masquerade(namespace: &Namespace, node: Node) -> Result<()> {
+/// Loads it in a node's namespace.
+pub(super) fn masquerade(namespace: &Namespace, node: Node, families: &[Family]) -> Result<()> {
     namespace.inside(|| {
-        for family in Family::ALL {
+        for &family in families {
             let restore = match family {
                 Family::IPv4 => Program::IptablesRestore,
                 Family::IPv6 => Program::Ip6tablesRestore,

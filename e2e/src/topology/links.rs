@@ -72,6 +72,17 @@ pub(crate) fn batches(network: Network, prefix: &str) -> Vec<(String, String)> {
     batches
 }
 
+/// A batch for a kernel without IPv6. Each IPv6 address of the lab has a gap, and nothing else has.
+pub(crate) fn without_ipv6(batch: &str) -> String {
+    let of_ipv4 = batch.lines().filter(|line| !line.contains("::"));
+    of_ipv4.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Whether a setting is one that a kernel without IPv6 does not have.
+pub(crate) fn is_of_ipv6(setting: &str) -> bool {
+    setting.starts_with("net/ipv6/")
+}
+
 fn underlay(prefix: &str) -> String {
     // Snooping would hold back neighbour solicitations until the bridge has learnt its groups.
     let mut text = "link add br0 type bridge mcast_snooping 0\nlink set br0 up\n".to_owned();
@@ -286,6 +297,26 @@ mod tests {
         let strict = ("net/ipv4/conf/all/rp_filter".to_owned(), "1");
         assert!(settings("node-a", Network::Vxlan).contains(&strict));
         assert!(!settings("node-a", Network::Routed).contains(&strict));
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_is_asked_for_none() {
+        for network in Network::ALL {
+            for (name, batch) in batches(network, "x-") {
+                let rest = without_ipv6(&batch);
+                let ranges = ["fd00:", "2001:db8:"];
+                assert!(
+                    !ranges.iter().any(|range| rest.contains(range)),
+                    "{name}: {rest}"
+                );
+                let of_ipv4 =
+                    |text: &str| text.matches("10.244.").count() + text.matches("link ").count();
+                assert_eq!(of_ipv4(&rest), of_ipv4(&batch), "{name}");
+            }
+        }
+        let kept = settings("node-a", Network::Vxlan);
+        let mut kept = kept.iter().filter(|(name, _)| !is_of_ipv6(name));
+        assert!(kept.all(|(name, _)| name.starts_with("net/ipv4/")));
     }
 
     #[test]

@@ -24,12 +24,15 @@ use crate::waits::Waits;
 /// What the names of our namespaces begin with.
 pub const PREFIX: &str = "portolan-";
 
+/// There where the kernel has IPv6.
+const IPV6: &str = "/proc/net/if_inet6";
 const BRIDGE_FILTERS: &str = "/proc/sys/net/bridge";
 
 /// A lab that stands.
 #[derive(Debug)]
 pub struct Topology {
     network: Network,
+    families: &'static [Family],
     namespaces: BTreeMap<String, Namespace>,
     _lock: lock::Lock,
 }
@@ -50,6 +53,7 @@ impl Topology {
         }
         let mut topology = Self {
             network,
+            families: families(),
             namespaces: BTreeMap::new(),
             _lock: lock,
         };
@@ -61,20 +65,37 @@ impl Topology {
         Program::Ip.run_with_input(&["-batch", "-"], &add)?;
         for name in &names {
             let namespace = Namespace::open(&format!("{PREFIX}{name}"))?;
-            namespace.set(&links::settings(name, network))?;
+            let mut settings = links::settings(name, network);
+            settings.retain(|(name, _)| !links::is_of_ipv6(name) || topology.speaks(Family::IPv6));
+            namespace.set(&settings)?;
             topology.namespaces.insert(name.clone(), namespace);
         }
         topology.switch_without_filters()?;
         for (name, batch) in links::batches(network, PREFIX) {
+            let batch = if topology.speaks(Family::IPv6) {
+                batch
+            } else {
+                links::without_ipv6(&batch)
+            };
             Program::Ip
                 .run_with_input(&["-n", &format!("{PREFIX}{name}"), "-batch", "-"], &batch)
                 .with_context(|| format!("lay the cables of {name}"))?;
         }
         for node in Node::ALL {
-            cni::masquerade(topology.node(node)?, node)?;
+            cni::masquerade(topology.node(node)?, node, topology.families)?;
         }
         topology.settle(waits)?;
         Ok(topology)
+    }
+
+    /// The families that it has: both, unless this kernel has no IPv6.
+    #[must_use]
+    pub fn families(&self) -> &'static [Family] {
+        self.families
+    }
+
+    fn speaks(&self, family: Family) -> bool {
+        self.families.contains(&family)
     }
 
     /// The network that joins its nodes.
@@ -119,7 +140,7 @@ impl Topology {
     fn settle(&self, waits: Waits) -> Result<()> {
         for (from, to) in neighbours() {
             let namespace = self.of(from)?;
-            for family in Family::ALL {
+            for &family in self.families {
                 let target = SocketAddr::new(to.address(family), 9);
                 let what = format!("{} to reach {} over {family}", from.name(), to.name());
                 let mut last = Outcome::Silent;
@@ -141,6 +162,14 @@ impl Topology {
             }
         }
         Ok(())
+    }
+}
+
+fn families() -> &'static [Family] {
+    if Path::new(IPV6).exists() {
+        &Family::ALL
+    } else {
+        &[Family::IPv4]
     }
 }
 

@@ -63,12 +63,12 @@ pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStre
     }
 }
 
-/// Listens on a port, a socket for each family. Messages come and go with their peer's address, as
+/// Listens on a port, a socket for each family that this kernel has. Messages come and go with their peer's address, as
 /// datagrams do.
 ///
 /// # Errors
 /// When the port is taken, or this kernel has no SCTP (module `sctp`).
-pub(super) fn listeners(port: u16) -> io::Result<[UdpSocket; 2]> {
+pub(super) fn listeners(port: u16) -> io::Result<Vec<UdpSocket>> {
     let on = |address: IpAddr| -> io::Result<UdpSocket> {
         let fd = new_socket(address, SockType::SeqPacket, SockFlag::empty())?;
         if address.is_ipv6() {
@@ -79,10 +79,12 @@ pub(super) fn listeners(port: u16) -> io::Result<[UdpSocket; 2]> {
         listen(&fd, Backlog::new(BACKLOG)?)?;
         Ok(UdpSocket::from(fd))
     };
-    Ok([
-        on(Ipv4Addr::UNSPECIFIED.into())?,
-        on(Ipv6Addr::UNSPECIFIED.into())?,
-    ])
+    let mut sockets = vec![on(Ipv4Addr::UNSPECIFIED.into())?];
+    match on(Ipv6Addr::UNSPECIFIED.into()) {
+        Err(error) if error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32) => {}
+        socket => sockets.push(socket?),
+    }
+    Ok(sockets)
 }
 
 fn new_socket(of: IpAddr, style: SockType, flags: SockFlag) -> io::Result<OwnedFd> {

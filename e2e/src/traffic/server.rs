@@ -2,7 +2,7 @@
 //! thread per namespace serves all of its ports, both families.
 
 use std::io::{ErrorKind, Write};
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -98,14 +98,18 @@ enum Socket {
 
 impl Socket {
     fn open((protocol, port): (Protocol, u16)) -> Result<Vec<Self>> {
-        // The unspecified IPv6 address serves both families (bindv6only is off by default).
-        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        // The unspecified IPv6 address serves both families (bindv6only is off by default), where there
+        // is IPv6.
+        let any = [
+            IpAddr::from(Ipv6Addr::UNSPECIFIED),
+            Ipv4Addr::UNSPECIFIED.into(),
+        ];
+        let addresses = any.map(|address| SocketAddr::new(address, port));
         let sockets = match protocol {
-            Protocol::Tcp => TcpListener::bind(address).map(|tcp| vec![Self::Tcp(tcp)]),
-            Protocol::Udp => UdpSocket::bind(address).map(|udp| vec![Self::Udp(udp)]),
-            Protocol::Sctp => {
-                association::listeners(port).map(|both| both.map(Self::Udp).into_iter().collect())
-            }
+            Protocol::Tcp => TcpListener::bind(&addresses[..]).map(|tcp| vec![Self::Tcp(tcp)]),
+            Protocol::Udp => UdpSocket::bind(&addresses[..]).map(|udp| vec![Self::Udp(udp)]),
+            Protocol::Sctp => association::listeners(port)
+                .map(|sockets| sockets.into_iter().map(Self::Udp).collect()),
             Protocol::Icmp => bail!("ICMP has no ports to serve"),
         };
         let sockets = sockets.with_context(|| format!("listen on {protocol} {port}"))?;

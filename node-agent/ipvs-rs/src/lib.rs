@@ -46,6 +46,8 @@ mod timeouts;
 mod traffic;
 
 #[cfg(feature = "socket")]
+mod ahead;
+#[cfg(feature = "socket")]
 mod batch;
 #[cfg(feature = "socket")]
 mod channel;
@@ -61,6 +63,8 @@ mod socket;
 mod tap;
 #[cfg(feature = "socket")]
 mod transport;
+#[cfg(feature = "socket")]
+mod writes;
 
 #[cfg(all(test, feature = "socket"))]
 mod fake;

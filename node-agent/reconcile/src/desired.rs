@@ -13,7 +13,7 @@ use portolan_plan::{
 
 use crate::drain::{self, DrainDeadlines};
 use crate::entries::Entries;
-use crate::host::HostNetwork;
+use crate::host::{HostNetwork, Ipv6Off};
 use crate::route::{self, LocalRoute};
 use crate::rules::Rules;
 use crate::{
@@ -63,6 +63,9 @@ pub struct Desired {
     pub node_ports: BTreeSet<(Protocol, u16)>,
     /// Ranges in which nothing is ours.
     pub excluded: Vec<IpNet>,
+    /// Why nothing of IPv6 is wanted though the plan gives the node IPv6 addresses or pods: one of the
+    /// two is wrong. On a node that has none by its plan either, nothing is.
+    pub lacks_ipv6: Option<Ipv6Off>,
 }
 
 /// A set as it should be.
@@ -96,6 +99,9 @@ impl Desired {
             for endpoint in &local.endpoints {
                 let (address, protocol, port) =
                     (endpoint.address, endpoint.protocol, endpoint.port);
+                if !host.knows(Family::of(address)) {
+                    continue;
+                }
                 let entry = SetEntry::AddressPortSource {
                     address,
                     protocol,
@@ -118,12 +124,13 @@ impl Desired {
         }
         let detection = &node.settings.local_detection;
         builder.sets.pods(&node.pod_cidrs, detection);
-        Some(builder.finish(node, host))
+        Some(builder.finish(node))
     }
 }
 
 struct Builder<'a> {
     settings: &'a Settings,
+    host: &'a HostNetwork,
     desired: Desired,
     sets: Entries,
     /// Where node ports answer.
@@ -155,7 +162,7 @@ impl Place<'_> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(node: &'a NodeEntry, host: &HostNetwork) -> Self {
+    fn new(node: &'a NodeEntry, host: &'a HostNetwork) -> Self {
         let settings = &node.settings;
         let desired = Desired {
             node: node.name.clone(),
@@ -179,9 +186,11 @@ impl<'a> Builder<'a> {
             contested: BTreeSet::new(),
             node_ports: BTreeSet::new(),
             excluded: settings.exclude_cidrs.clone(),
+            lacks_ipv6: host.machine.ipv6_off.filter(|_| has_ipv6(node)),
         };
         Self {
             settings,
+            host,
             desired,
             sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
@@ -232,13 +241,13 @@ impl<'a> Builder<'a> {
         let address = place.key.address;
         let mut excluded = self.settings.exclude_cidrs.iter();
         let Some(list) = place.list() else { return };
-        if excluded.any(|range| range.contains(&address)) {
+        let family = Family::of(address);
+        if !self.host.knows(family) || excluded.any(|range| range.contains(&address)) {
             return;
         }
         if !self.places.insert(place.key) {
             self.desired.contested.insert(place.key);
         }
-        let family = Family::of(address);
         // Routed in any case, so that a Service without endpoints refuses like any other unused
         // port. An empty virtual server would do it worse: to the node itself it answers UDP with
         // "not permitted", and TCP over IPv6 only after a retransmission (S-21).
@@ -297,7 +306,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn finish(mut self, node: &NodeEntry, host: &HostNetwork) -> Desired {
+    fn finish(mut self, node: &NodeEntry) -> Desired {
+        let host = self.host;
         let routes = route::routes(
             self.desired.addresses.keys(),
             &node.service_cidrs,
@@ -313,7 +323,9 @@ impl<'a> Builder<'a> {
             Rules::new(family, self.settings, tells_pods)
         };
         // A kernel without IPv6 may be unable to load rules that would have nothing to do.
-        let matters = |family: &Family| self.sets.answers(*family) || host.speaks(*family);
+        let matters = |family: &Family| {
+            host.knows(*family) && (self.sets.answers(*family) || host.speaks(*family))
+        };
         let families = Family::BOTH.into_iter().filter(matters);
         self.desired.rules = families.map(rules).collect();
         self.desired.health_ports.sort();
@@ -323,6 +335,13 @@ impl<'a> Builder<'a> {
             ..self.desired
         }
     }
+}
+
+/// Whether a plan says that its node, or pods there, have IPv6.
+fn has_ipv6(node: &NodeEntry) -> bool {
+    let addresses = node.addresses.iter().copied();
+    let mut all = addresses.chain(node.pod_cidrs.iter().map(IpNet::addr));
+    all.any(|address| Family::of(address) == Family::Ipv6)
 }
 
 fn virtual_server(

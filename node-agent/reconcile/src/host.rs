@@ -1,6 +1,7 @@
 //! The node's own network, beside what is ours: its interfaces, addresses and routes.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -43,6 +44,26 @@ pub struct Machine {
     /// Whether the limit of tracked connections can be set here. It is one for the whole machine, and
     /// the kernel lets only the first network namespace set it.
     pub limits_conntrack: bool,
+    /// Why it has no IPv6, if it has none.
+    pub ipv6_off: Option<Ipv6Off>,
+}
+
+/// Why a node has no IPv6 (S-182).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ipv6Off {
+    /// The kernel was started or built without it.
+    NotInKernel,
+    /// A setting switches it off on all interfaces.
+    Disabled,
+}
+
+impl fmt::Display for Ipv6Off {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotInKernel => "this kernel runs without it: ipv6.disable=1?",
+            Self::Disabled => "net.ipv6.conf.all.disable_ipv6 is 1",
+        })
+    }
 }
 
 /// An interface of the node.
@@ -117,6 +138,11 @@ impl HostNetwork {
         self.addresses.iter().any(|host| host.address == address)
     }
 
+    /// Whether anything of this family can work here at all (S-182).
+    pub(crate) fn knows(&self, family: Family) -> bool {
+        family == Family::Ipv4 || self.machine.ipv6_off.is_none()
+    }
+
     /// Whether the node has an address of this family, were it that of `lo`.
     pub(crate) fn speaks(&self, family: Family) -> bool {
         let mut addresses = self.addresses.iter();
@@ -157,6 +183,7 @@ impl HostNetwork {
                 .collect()
         };
         own(self) == own(other)
+            && self.machine.ipv6_off == other.machine.ipv6_off
             && ranges
                 .iter()
                 .all(|range| self.leaves_free(range) == other.leaves_free(range))
@@ -227,6 +254,15 @@ mod tests {
         let route = network(&["192.168.1.1/24"], &["192.168.1.0/24", "10.97.0.0/16"]);
         assert!(!route.is_like(&before, &ranges), "S-30");
         assert!(route.is_like(&before, &[]));
+    }
+
+    #[test]
+    fn ipv6_that_is_switched_off_asks_for_something() {
+        let before = network(&["192.168.1.1/24"], &[]);
+        let mut off = before.clone();
+        off.machine.ipv6_off = Some(Ipv6Off::Disabled);
+        assert!(!off.is_like(&before, &[]), "S-182");
+        assert!(off.knows(Family::Ipv4) && !off.knows(Family::Ipv6));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub use drift::{
 };
 pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{
-    HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Machine, Network,
+    HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Ipv6Off, Machine, Network,
 };
 pub use model::{ModelKernel, Refusal};
 pub use node_ports::addresses as node_port_addresses;

@@ -107,8 +107,16 @@ impl Observed {
                 self.rules.insert(*family, (**rules).clone());
             }
             Op::PutRoute { route, .. } => {
-                self.routes
-                    .retain(|old| old.destination != route.destination);
+                // They are in the order of their destinations, and without a source comes first.
+                let first = LocalRoute {
+                    source: None,
+                    ..*route
+                };
+                let same = self.routes.range(first..);
+                let same = same.take_while(|old| old.destination == route.destination);
+                for old in same.copied().collect::<Vec<_>>() {
+                    self.routes.remove(&old);
+                }
                 self.routes.insert(*route);
             }
             Op::DeleteRoute { route, .. } => {

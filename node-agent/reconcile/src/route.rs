@@ -72,6 +72,7 @@ pub(crate) fn routes<'a>(
     let whole: Vec<IpNet> = service_ranges
         .iter()
         .map(IpNet::trunc)
+        .filter(|range| host.knows(Family::of(range.addr())))
         .filter(|range| host.leaves_free(range) && !overlaps(range, excluded))
         .collect();
     let covered = |address: &IpAddr| whole.iter().any(|range| range.contains(address));

@@ -116,6 +116,11 @@ fn missing(
             !served(state, desired, entry),
             "held back: its virtual server has no real server",
         ),
+        // The tools refuse them in words that name no cause.
+        Op::LoadRules { family, rules, .. } if !rules.is_empty() => (
+            !has_sets(state, desired, *family),
+            "held back: a set that they look into is not there",
+        ),
         // Routed without its guard, an address would do the same with all its ports.
         Op::PutRoute { route, .. } => (
             !guarded(state, route),
@@ -187,6 +192,11 @@ fn guarded(state: &Observed, route: &LocalRoute) -> bool {
 fn filters(state: &Observed, family: Family) -> bool {
     let rules = state.rules.get(&family);
     rules.is_some_and(|rules| !rules.is_empty())
+}
+
+fn has_sets(state: &Observed, desired: &Desired, family: Family) -> bool {
+    let mut wanted = desired.sets.keys().filter(|set| set.family == family);
+    wanted.all(|set| state.sets.contains_key(set))
 }
 
 fn routed(state: &Observed, entry: &SetEntry) -> bool {

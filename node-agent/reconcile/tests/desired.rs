@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
 use portolan_reconcile::rules::{ObservedRules, Rules, restore_text};
 use portolan_reconcile::{
-    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, LocalRoute, SetId, SetRole,
+    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, Ipv6Off, LocalRoute, SetId,
+    SetRole,
 };
 
 fn plan() -> NodePlan {
@@ -66,6 +67,61 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
     let plan = document.into_plan().unwrap();
     assert_eq!(families(&plan, &lonely), [Family::Ipv4]);
     assert_eq!(families(&plan, &host()), Family::BOTH, "the node has both");
+}
+
+/// S-182.
+#[test]
+fn a_node_without_ipv6_is_given_what_is_of_ipv4_and_nothing_else() {
+    let plan = plan();
+    let both = Desired::new(&plan, &host()).unwrap();
+    let mut off = host();
+    off.machine.ipv6_off = Some(Ipv6Off::NotInKernel);
+    let one = Desired::new(&plan, &off).unwrap();
+    let mut wanted = both.clone();
+    wanted
+        .virtual_servers
+        .retain(|key, _| key.address.is_ipv4());
+    wanted.resting.retain(|key| key.address.is_ipv4());
+    wanted.boot_critical.retain(|key| key.address.is_ipv4());
+    wanted.deadlines.of.retain(|key, _| key.address.is_ipv4());
+    wanted.addresses.retain(|address, _| address.is_ipv4());
+    wanted
+        .routes
+        .retain(|route| route.destination.addr().is_ipv4());
+    wanted.rules.retain(|rules| rules.family == Family::Ipv4);
+    wanted.common = one.common.clone();
+    for (id, set) in &mut wanted.sets {
+        // Health check ports are numbers, and pods are what they are.
+        if id.family == Family::Ipv6 && !matches!(id.role, SetRole::Health | SetRole::Pods) {
+            set.entries.clear();
+        }
+    }
+    wanted.lacks_ipv6 = Some(Ipv6Off::NotInKernel);
+    assert!(wanted.virtual_servers.len() < both.virtual_servers.len());
+    assert!(wanted.routes.len() < both.routes.len());
+    assert_eq!(one, wanted);
+    assert_eq!(both.lacks_ipv6, None);
+}
+
+/// S-182: there is nothing to complain about where nobody says that the node has IPv6.
+#[test]
+fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
+    let mut document: PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    let mut off = host();
+    off.machine.ipv6_off = Some(Ipv6Off::Disabled);
+    let lacks = |document: &PlanDocument| {
+        let plan = document.clone().into_plan().unwrap();
+        Desired::new(&plan, &off).unwrap().lacks_ipv6
+    };
+    document.pod_cidrs.retain(|range| range.addr().is_ipv4());
+    assert_eq!(
+        lacks(&document),
+        Some(Ipv6Off::Disabled),
+        "its addresses say so"
+    );
+    document.node_addresses.retain(IpAddr::is_ipv4);
+    assert_eq!(lacks(&document), None);
 }
 
 fn prerouting(settings: &Settings) -> String {

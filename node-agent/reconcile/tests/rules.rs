@@ -5,7 +5,8 @@
 use portolan_plan::{Family, LocalDetection, PlanDocument, Settings};
 use portolan_reconcile::rules::{ObservedRules, Rules, restore_text};
 use portolan_reconcile::{
-    Desired, DesiredDocument, HostNetwork, SetEntry, SetId, SetKind, SetRole,
+    Desired, DesiredDocument, HostNetwork, Observed, ObservedSet, Op, Owned, Phase, SetEntry,
+    SetId, SetKind, SetRole, diff, ready,
 };
 
 fn text(rules: &Rules) -> String {
@@ -138,4 +139,31 @@ fn health_check_ports_stand_in_the_sets_of_both_families() {
     }
     let printed = DesiredDocument::from(&desired);
     assert_eq!(printed.sets["PORTOLAN-HEALTH"].entries, ["32102", "32103"]);
+}
+
+/// S-180: where the kernel lacks a type of sets, that is what is told, and no tool complains.
+#[test]
+fn rules_wait_for_the_sets_that_they_look_into() {
+    let document: PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    let plan = document.into_plan().unwrap();
+    let desired = Desired::new(&plan, &HostNetwork::default()).unwrap();
+    let mut state = Observed::default();
+    let phases = diff(&state, &desired, &Owned::default());
+    let rules: Vec<Op> = phases
+        .into_iter()
+        .filter(|(phase, _)| *phase == Phase::Rules)
+        .flat_map(|(_, ops)| ops)
+        .collect();
+    let goes = |state: &Observed| ready(rules.clone(), state, &desired).0.len();
+    assert_eq!((rules.len(), goes(&state)), (2, 0));
+    let sets = desired.sets.keys();
+    state.sets = sets.map(|id| (*id, ObservedSet::default())).collect();
+    assert_eq!(goes(&state), 2);
+    let allow = SetId {
+        role: SetRole::Allow,
+        family: Family::Ipv6,
+    };
+    state.sets.remove(&allow);
+    assert_eq!(goes(&state), 1);
 }

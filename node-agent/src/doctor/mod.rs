@@ -45,6 +45,8 @@ pub enum Check {
     ReversePath,
     /// Whether bridges of pods hand packets to the rules.
     Bridges,
+    /// Whether the node has the families that its plan gives it.
+    Ipv6,
     /// The tools of iptables, and what is in which variant.
     Iptables,
     /// Whether rules of others write our bit of the packet mark.
@@ -89,6 +91,7 @@ impl Check {
             Self::StrictArp => "strict-arp",
             Self::ReversePath => "reverse-path",
             Self::Bridges => "bridges",
+            Self::Ipv6 => "ipv6",
             Self::Iptables => "iptables",
             Self::Mark => "mark",
             Self::KubeProxy => "kube-proxy",

@@ -28,6 +28,9 @@ pub trait Kernel {
     /// The values of these settings; those that the kernel does not have are left out.
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>>;
 
+    /// Says that all of it is observed soon: what takes long may begin.
+    fn foresee_observing(&mut self) {}
+
     /// Reads virtual servers, sets and rules, and puts them together with the rest.
     ///
     /// # Errors

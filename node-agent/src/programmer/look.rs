@@ -1,12 +1,12 @@
 //! When the kernel is looked at, and how much of it. Nothing is written here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{Family, NodeEntry, NodePlan};
-use portolan_reconcile::{HostNetwork, Network, Observed, Op, sysctls};
-use tracing::debug;
+use portolan_reconcile::{HostNetwork, Ipv6Off, Network, Observed, Op, sysctls};
+use tracing::{debug, info};
 
 use super::{Outcome, Programmer};
 use crate::kernel::{Kernel, KernelError};
@@ -40,11 +40,27 @@ impl Ground {
     }
 }
 
+/// A look at everything that has seen this and is still to see the rest.
+#[derive(Debug)]
+pub(super) struct Begun {
+    network: Network,
+    sysctls: BTreeMap<Arc<str>, Arc<str>>,
+}
+
 /// Whether a look may have found something that was not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     Some,
     None,
+}
+
+/// The plan's Node and its kernel contradict each other, and only people know which is right.
+pub(super) fn without_ipv6(off: Ipv6Off) -> KernelError {
+    let reason = format!(
+        "IPv6 is off on this node ({off}), but its Node object has IPv6 addresses or pod ranges; IPv4 goes \
+         on alone: switch IPv6 on, or take them from the Node"
+    );
+    KernelError::new("serve IPv6", &reason)
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -85,6 +101,8 @@ impl<K: Kernel> Programmer<K> {
         news
     }
 
+    /// Begins to look at everything; what the plan wants on this network is computed meanwhile.
+    ///
     /// Without its addresses a node would lose its node ports and route too much to itself: while
     /// they cannot be read, those last known count, and the rest goes on (S-38).
     fn look_at_everything(
@@ -92,6 +110,7 @@ impl<K: Kernel> Programmer<K> {
         ground: &Ground,
         outcome: &mut Outcome,
     ) -> Result<(), KernelError> {
+        self.kernel.foresee_observing();
         let last = self.last_network.clone();
         let seen = self.steady_network(&ground.device, last.as_ref());
         let network = match (seen, last) {
@@ -103,10 +122,31 @@ impl<K: Kernel> Programmer<K> {
             }
         };
         let sysctls = self.kernel.sysctls(&ground.sysctls(&network.host));
-        let observed = self.kernel.observe(network, sysctls)?;
-        self.read_traffic(&observed.host);
-        self.shadow = Some(observed);
+        self.begun = Some(Begun { network, sysctls });
         Ok(())
+    }
+
+    /// Ends a look at everything, if one was begun.
+    pub(super) fn finish_look(&mut self, outcome: &mut Outcome) {
+        let Some(Begun { network, sysctls }) = self.begun.take() else {
+            return;
+        };
+        outcome.step("observe", |outcome| {
+            match self.kernel.observe(network, sysctls) {
+                Ok(observed) => {
+                    self.read_traffic(&observed.host);
+                    self.tell_of_ipv6(observed.host.machine.ipv6_off);
+                    self.shadow = Some(observed);
+                }
+                Err(error) => outcome.fail(&error, &Family::BOTH),
+            }
+        });
+    }
+
+    /// The network as it is known, also in the middle of a look.
+    pub(super) fn host(&self) -> Option<&HostNetwork> {
+        let known = self.shadow.as_ref().map(|shadow| &shadow.host);
+        known.or_else(|| self.begun.as_ref().map(|begun| &begun.network.host))
     }
 
     /// Looks at links, addresses and routes only; true when the shadow did not have it so.
@@ -131,9 +171,25 @@ impl<K: Kernel> Programmer<K> {
             || !shadow
                 .host
                 .is_like(&network.host, &ground.node.service_cidrs);
+        let ipv6_off = network.host.machine.ipv6_off;
         shadow.set_network(network);
         shadow.sysctls = sysctls;
+        self.tell_of_ipv6(ipv6_off);
         Ok(changed)
+    }
+
+    /// Says that the node has no IPv6, or has it again, if that is news (S-182).
+    fn tell_of_ipv6(&mut self, off: Option<Ipv6Off>) {
+        if self.ipv6_off == off {
+            return;
+        }
+        match off {
+            Some(why) => {
+                info!(%why, "IPv6 is off on this node: Services are served at their IPv4 addresses alone");
+            }
+            None => info!("IPv6 is on again on this node"),
+        }
+        self.ipv6_off = off;
     }
 
     /// The network as it was known, or as two looks one after the other saw it: lists that change while

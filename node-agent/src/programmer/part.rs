@@ -78,7 +78,7 @@ impl<K: Kernel> Programmer<K> {
     /// `None` if what changed cannot be told from the rest.
     fn work(&mut self, taken: TakenPlan) -> Option<Work> {
         let nothing = HostNetwork::default();
-        let host = self.shadow.as_ref().map_or(&nothing, |shadow| &shadow.host);
+        let host = self.host().unwrap_or(&nothing);
         match taken {
             TakenPlan::Whole(plan) => Some(Work::Whole(Desired::new(&plan, host).map(Box::new))),
             TakenPlan::Part {

@@ -2,6 +2,7 @@
 
 use portolan_agent::doctor::Check;
 use portolan_agent::doctor::facts::{Module, RUN_ESTIMATION};
+use portolan_reconcile::Ipv6Off;
 
 use super::{Broken, add_bridge, add_interface, add_servers, alone, fails, module, sysctl, warns};
 
@@ -60,6 +61,16 @@ pub(super) const BROKEN: &[Broken] = &[
             sysctl(facts, "net/ipv4/conf/eth0/arp_ignore", "0");
         },
     ),
+    alone(fails(
+        "IPv6 switched off under a node that has IPv6",
+        Check::Ipv6,
+        "sysctl -w net.ipv6.conf.all.disable_ipv6=0",
+        |facts| {
+            if let Ok(network) = &mut facts.network {
+                network.host.machine.ipv6_off = Some(Ipv6Off::Disabled);
+            }
+        },
+    )),
     warns(
         "a second network",
         Check::ReversePath,

@@ -94,6 +94,7 @@ fn programmed() -> (Observed, NodePlan) {
         processors: 8,
         kernel: (6, 1),
         limits_conntrack: true,
+        ipv6_off: None,
     };
     host.interfaces = vec![
         interface("eth0", InterfaceKind::Other),

@@ -44,6 +44,8 @@ pub struct Job {
     pub modules: Vec<String>,
     /// MB.
     pub memory: u32,
+    /// Words for the kernel's command line beyond the usual ones.
+    pub kernel: Vec<String>,
     /// Whether the guest reaches this machine, as 10.0.2.2.
     pub network: bool,
     /// Whether `guest shell` can reach it.
@@ -62,6 +64,7 @@ impl Job {
             payload,
             modules: Vec::new(),
             memory: MEMORY,
+            kernel: Vec::new(),
             network: false,
             shell: false,
             deadline: Some(Duration::from_secs(600)),
@@ -199,10 +202,12 @@ fn arguments(image: &Image, job: &Job) -> Vec<String> {
     add(&["-m", &job.memory.to_string()]);
     add(&["-kernel", &image.kernel().to_string_lossy()]);
     // Mitigations cost time and protect nobody here. An oops must not pass unseen.
-    add(&[
-        "-append",
-        "console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init",
-    ]);
+    let usual = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init";
+    let words: Vec<_> = [usual]
+        .into_iter()
+        .chain(job.kernel.iter().map(String::as_str))
+        .collect();
+    add(&["-append", &words.join(" ")]);
     if job.network {
         add(&["-nic", "user,model=virtio-net-pci"]);
     }

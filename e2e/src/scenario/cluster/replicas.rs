@@ -2,6 +2,8 @@
 //! theirs is gone.
 
 mod convergence;
+mod delay;
+mod lagging;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -20,7 +22,8 @@ use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
-    shows: "three controllers: all serve, one leads; its end moves agents and the lead; on which nodes a change is",
+    shows: "three controllers: all serve, one leads; its end moves agents and the lead; one lags; on which nodes a \
+            change is",
     run,
 };
 
@@ -110,9 +113,10 @@ impl Replica {
     /// Where its pages are.
     fn pages(&self) -> Option<SocketAddr> {
         let said = self.said();
+        // It may have been started more than once.
         let line = said
             .lines()
-            .find(|line| line.contains("health and metrics"))?;
+            .rfind(|line| line.contains("health and metrics"))?;
         let (_, address) = line.split_once("address=")?;
         address.split_whitespace().next()?.parse().ok()
     }
@@ -189,6 +193,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     checks.check("every agent has its plan", rig.wait_first_plans());
     checks.check("from all controllers", serve_some(&replicas));
     convergence::run(&replicas, checks)?;
+    // From here on pods only come, so no plan is ever as it was.
+    rig.agents()?.begin_history();
     let leader = replicas.wait_leader(None, TAKEN)?;
     checks.check("one of them writes ProxyPlans", written(&replicas));
     stage
@@ -215,6 +221,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     rig.plane.apply(&pod(5))?;
     checks.check("agents follow the third one as well", rig.wait_equal(MOVED));
     checks.check("which writes ProxyPlans as well", follows(&replicas, 5));
+    lagging::run(&mut replicas, second, checks)?;
     checks.check("nobody does what it may not", rights(&replicas));
     Ok(())
 }

@@ -222,7 +222,7 @@ pub(super) fn without_ipv6(scene: &mut Scene<'_>, checks: &mut Checks) -> Result
     let mark = scene.mark()?;
     switch("1")?;
     let words = [
-        "add route ",
+        "serve IPv6: ",
         "IPv6 is off on this node",
         "disable_ipv6 is 1",
     ];

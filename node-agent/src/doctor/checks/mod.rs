@@ -13,13 +13,14 @@ use std::fmt::Display;
 use super::{Facts, Finding};
 
 /// In the order in which they are told: what stands on something comes after it.
-const CHECKS: [fn(&Facts) -> Vec<Finding>; 21] = [
+const CHECKS: [fn(&Facts) -> Vec<Finding>; 22] = [
     kernel::modules,
     kernel::ipvs,
     kernel::sysctls,
     network::strict_arp,
     network::reverse_path,
     network::bridges,
+    network::ipv6,
     iptables::variants,
     iptables::mark,
     kube_proxy::leftovers,

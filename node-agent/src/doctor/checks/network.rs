@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portolan_reconcile::{HostAddress, HostInterface, InterfaceKind, Network};
+use portolan_reconcile::{HostAddress, HostInterface, InterfaceKind, Ipv6Off, Network};
 
 use super::kernel::{Wrong, interfaces, set, wrong};
 use super::some;
@@ -132,5 +132,31 @@ pub(super) fn bridges(facts: &Facts) -> Vec<Finding> {
         Finding::fail(check, told(), remedy)
     } else {
         Finding::fail(check, told(), set(&wrong))
+    }]
+}
+
+/// A node without IPv6 serves IPv4 alone, which is wrong only if its plan gives it IPv6 (S-182).
+pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Ipv6;
+    let Ok(network) = &facts.network else {
+        return Vec::new();
+    };
+    let lacks = facts.desired().and_then(|desired| desired.lacks_ipv6);
+    vec![match (network.host.machine.ipv6_off, lacks) {
+        (None, _) => Finding::ok(check, "this node has IPv6"),
+        (Some(_), None) => Finding::ok(check, "it is off on this node, and the plan asks for none"),
+        (Some(why), Some(_)) => {
+            let told = format!(
+                "it is off on this node ({why}), but its Node object has IPv6 addresses or pod ranges: no \
+                 Service is served at an IPv6 address"
+            );
+            let remedy = match why {
+                Ipv6Off::NotInKernel => {
+                    "start the kernel without ipv6.disable=1, or take IPv6 from the Node object"
+                }
+                Ipv6Off::Disabled => "`sysctl -w net.ipv6.conf.all.disable_ipv6=0`",
+            };
+            Finding::fail(check, told, remedy)
+        }
     }]
 }

@@ -123,10 +123,12 @@ async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
         RouteMessageBuilder::<Ipv4Addr>::new().build(),
         RouteMessageBuilder::<Ipv6Addr>::new().build(),
     ];
-    for family in families {
-        let mut routes = handle.route().get(family).execute();
+    for asked in families {
+        let family = asked.header.address_family;
+        let mut routes = handle.route().get(asked).execute();
         while let Some(route) = routes.try_next().await? {
-            if messages::is_learnt(&route) {
+            // A kernel without IPv6 lists the routes of all other families when asked for its.
+            if messages::is_learnt(&route) || route.header.address_family != family {
                 continue;
             }
             match (index, messages::oif(&route)) {

@@ -2,10 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use portolan_reconcile::Machine;
+use portolan_reconcile::{Ipv6Off, Machine};
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
+/// Of the network namespace of the calling thread, which `/proc/net` need not be.
+const IPV6_ADDRESSES: &str = "/proc/thread-self/net/if_inet6";
+const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
 const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
 /// Whatever cannot be read stays unknown, and what depends on it is left alone.
@@ -15,6 +18,20 @@ pub fn read() -> Machine {
         processors: processors(&text(ONLINE)),
         kernel: version(&text(RELEASE)).unwrap_or_default(),
         limits_conntrack: limits_conntrack(),
+        ipv6_off: ipv6_off(
+            &std::fs::exists(IPV6_ADDRESSES),
+            std::fs::read_to_string(IPV6_OFF).ok().as_deref(),
+        ),
+    }
+}
+
+/// Why there is no IPv6, by whether there is a list of addresses, and the setting (S-182). Where neither
+/// can be read it is tried.
+fn ipv6_off(list: &std::io::Result<bool>, setting: Option<&str>) -> Option<Ipv6Off> {
+    match (list, setting.map(str::trim)) {
+        (_, Some("1")) => Some(Ipv6Off::Disabled),
+        (Ok(false), _) => Some(Ipv6Off::NotInKernel),
+        _ => None,
     }
 }
 
@@ -44,6 +61,25 @@ fn limits_conntrack() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ipv6_is_off_where_the_kernel_has_none_or_a_setting_says_so() {
+        let unreadable = || Err(std::io::ErrorKind::PermissionDenied.into());
+        for (list, setting, wanted) in [
+            (Ok(true), Some("0\n"), None),
+            (Ok(true), Some("1\n"), Some(Ipv6Off::Disabled)),
+            (Ok(false), None, Some(Ipv6Off::NotInKernel)),
+            (Ok(true), None, None),
+            (unreadable(), None, None),
+            (unreadable(), Some("1\n"), Some(Ipv6Off::Disabled)),
+        ] {
+            assert_eq!(
+                ipv6_off(&list, setting),
+                wanted,
+                "S-182: {list:?} {setting:?}"
+            );
+        }
+    }
 
     #[test]
     fn processors_are_counted_and_versions_read_as_the_kernel_writes_them() {

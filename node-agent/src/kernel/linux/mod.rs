@@ -31,7 +31,7 @@ pub use events::Events;
 pub use iptables::{IptablesChoice, Variant};
 pub use link::Links;
 pub use modules::{Loaded, MODULES, is_loaded as is_module_loaded, load as load_module};
-pub use rules::Rules;
+pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
 pub use servers::Servers;
 pub use sets::Sets;
@@ -44,6 +44,8 @@ pub struct LinuxKernel {
     sets: Sets,
     link: Links,
     rules: Rules,
+    /// Rules that are being read ahead of their turn.
+    reading: Option<Reading>,
     conntrack: Conntrack,
 }
 
@@ -84,6 +86,7 @@ impl LinuxKernel {
                     sets,
                     link,
                     rules,
+                    reading: None,
                     conntrack,
                 })
             }
@@ -135,14 +138,22 @@ impl Kernel for LinuxKernel {
         names.iter().filter_map(sysctl::read).collect()
     }
 
+    fn foresee_observing(&mut self) {
+        // What was foreseen and did not come says nothing of now.
+        self.reading.take().into_iter().for_each(Reading::end);
+        self.reading = Some(self.rules.begin_reading());
+    }
+
     fn observe(
         &mut self,
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError> {
         let (mut rules, mut unread_rules) = (BTreeMap::new(), BTreeMap::new());
-        self.rules.look();
-        let reading = self.rules.begin_reading();
+        let reading = match self.reading.take() {
+            Some(reading) => reading,
+            None => self.rules.begin_reading(),
+        };
         let virtual_servers = self.servers.observe();
         let timeouts = self.servers.timeouts();
         let sets = self.sets.observe();

@@ -55,7 +55,7 @@ impl Rules {
 
     /// Forgets that the lock was held: the kernel is looked at again. What was foreseen and did not come
     /// has its end first.
-    pub fn look(&mut self) {
+    fn look(&mut self) {
         self.locked = false;
         for (_, begun) in self.begun.drain(..) {
             drop(begun.and_then(Running::finish));
@@ -63,8 +63,9 @@ impl Rules {
     }
 
     /// Begins to read our rules as they are loaded, both families at once: most of the time goes into
-    /// starting the tools.
-    pub fn begin_reading(&self) -> Reading {
+    /// starting the tools. The kernel is looked at again, so a lock that was held is forgotten.
+    pub fn begin_reading(&mut self) -> Reading {
+        self.look();
         Reading(Family::BOTH.map(|family| (family, begin_saving(self.variant, family))))
     }
 
@@ -148,6 +149,15 @@ impl Rules {
 /// Tools that read the rules of both families.
 #[derive(Debug)]
 pub struct Reading([(Family, Result<Running, KernelError>); 2]);
+
+impl Reading {
+    /// Waits for their end, whatever they say.
+    pub(super) fn end(self) {
+        for (_, begun) in self.0 {
+            drop(begun.and_then(Running::finish));
+        }
+    }
+}
 
 fn begin_saving(variant: Variant, family: Family) -> Result<Running, KernelError> {
     tool::start(&variant.save(family), &[], None)

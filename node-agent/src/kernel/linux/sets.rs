@@ -167,7 +167,22 @@ impl Sets {
 }
 
 fn failed(op: &Op, error: &ipset_rs::Error) -> KernelError {
+    if let Op::CreateSet { set, .. } | Op::ReplaceSet { set, .. } = op
+        && error.is_unsupported()
+    {
+        return KernelError::new(op, &no_type(set.role.kind()));
+    }
     KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket())
+}
+
+/// The module of a type is called as the type is.
+fn no_type(kind: SetKind) -> String {
+    let kind = kind.as_str();
+    let module = kind.replace(':', "_").replace(',', "");
+    format!(
+        "the kernel has no sets of type {kind}: load its module (modprobe ip_set_{module}), or install the \
+         package with this kernel's modules (linux-modules-extra, kernel-modules)"
+    )
 }
 
 fn in_use(set: SetId) -> String {
@@ -316,4 +331,21 @@ fn known_entry(entry: &Entry) -> Option<SetEntry> {
         },
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::linux::MODULES;
+
+    /// S-180.
+    #[test]
+    fn a_type_that_is_missing_is_told_with_a_module_that_every_node_needs() {
+        for role in SetRole::ALL {
+            let told = no_type(role.kind());
+            let (_, rest) = told.split_once("(modprobe ").unwrap();
+            let (module, _) = rest.split_once(')').unwrap();
+            assert!(MODULES.contains(&module), "{told}");
+        }
+    }
 }

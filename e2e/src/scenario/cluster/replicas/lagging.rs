@@ -1,0 +1,124 @@
+//! A controller that has not read what the others have: agents that come to it with a newer plan keep
+//! that, and it sends them nothing before it has read as much.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use portolan_plan::PlanHash;
+
+use super::delay::Delay;
+use super::{LOOK, MOVED, Replicas, pod};
+use crate::scenario::Checks;
+use crate::traffic::http;
+use crate::waits::sleep_until;
+
+/// For how long agents have only the one that lags, on hardware.
+const ALONE: Duration = Duration::from_secs(5);
+/// A pod comes in steps, each of them a plan; after so long without one it is there.
+const STILL: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Starts this one, lets it lag behind, and ends the others.
+pub(super) fn run(
+    replicas: &mut Replicas<'_, '_>,
+    lagging: &str,
+    checks: &mut Checks,
+) -> Result<()> {
+    let replica = replicas.named(lagging)?;
+    let delay = Delay::before(&replica.kubeconfig)?;
+    replica.start()?;
+    replicas.wait_ready(lagging)?;
+    let before = replicas.hashes()?;
+    delay.hold(true);
+    replicas.rig.plane.apply(&pod(6))?;
+    replicas.wait_all_news(&before)?;
+    let (newest, streams) = (replicas.hashes()?, replicas.rig.agents()?.streams());
+    for replica in &mut replicas.all {
+        if replica.name != lagging
+            && let Some(running) = replica.running.take()
+        {
+            running.kill()?;
+        }
+    }
+    let console = replicas.stage.console;
+    console.line(&format!(
+        "only controller {lagging} is left, which has not read what agents know"
+    ));
+    sleep_until(Instant::now() + replicas.stage.waits.limit(ALONE))?;
+    checks.check(
+        "agents that know more than a controller that lags keep it",
+        {
+            let now = replicas.hashes()?;
+            let kept = now == newest;
+            kept.then_some(()).context("some were given another plan")
+        },
+    );
+    checks.check("it was asked by all of them", {
+        let said = replicas.named(lagging)?.said();
+        let asked = said.matches("the agent knows more; listing again").count();
+        ensure!(asked >= newest.len(), "{asked} of {}", newest.len());
+        Ok(())
+    });
+    replicas.rig.plane.apply(&pod(7))?;
+    delay.hold(false);
+    checks.check(
+        "they follow it once it has read as much",
+        replicas.rig.wait_equal(MOVED),
+    );
+    checks.check("over streams to it", {
+        let agents = replicas.rig.agents()?;
+        let now = agents.streams();
+        ensure!(now > streams, "{now} streams, {streams} before");
+        Ok(())
+    });
+    checks.check("no agent ever went back to an older plan", {
+        let back: Vec<_> = replicas.rig.agents()?.went_back().collect();
+        ensure!(back.is_empty(), "{back:?}");
+        Ok(())
+    });
+    Ok(())
+}
+
+impl Replicas<'_, '_> {
+    fn hashes(&self) -> Result<Vec<Option<PlanHash>>> {
+        let agents = self.rig.agents()?;
+        Ok(agents.nodes().map(|node| agents.hash(node)).collect())
+    }
+
+    fn wait_ready(&mut self, name: &str) -> Result<()> {
+        let waits = self.stage.waits;
+        let replica = self.named(name)?;
+        let ready = || {
+            let Some(address) = replica.pages() else {
+                return Ok(None);
+            };
+            let answer = http::get(address, "/readyz", waits.limit(ANSWER));
+            Ok(answer
+                .is_ok_and(|answer| answer.status == 200)
+                .then_some(()))
+        };
+        waits.until("it to be ready", MOVED, LOOK, ready, || replica.said())
+    }
+
+    /// Waits until every agent has another plan than before, and none has had a newer one for a while.
+    fn wait_all_news(&self, before: &[Option<PlanHash>]) -> Result<()> {
+        let mut last = self.hashes()?;
+        let mut since = Instant::now();
+        let waits = self.stage.waits;
+        waits.until(
+            "agents of the others to follow",
+            MOVED,
+            LOOK,
+            || {
+                let now = self.hashes()?;
+                if now != last {
+                    since = Instant::now();
+                    last = now;
+                }
+                let all = last.iter().zip(before).all(|(now, before)| now != before);
+                Ok((all && since.elapsed() >= waits.limit(STILL)).then_some(()))
+            },
+            || self.said(),
+        )
+    }
+}
