@@ -55,6 +55,10 @@ const TESTS: &[Test] = &[
         variants::rules_move,
     ),
     (
+        "rules_are_read_again_only_when_somebody_has_changed_any",
+        variants::unchanged_rules_are_known,
+    ),
+    (
         "cleanup_takes_rules_out_of_both_variants",
         variants::cleanup_takes_both,
     ),

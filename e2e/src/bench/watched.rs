@@ -154,7 +154,7 @@ impl Kernel for Watched {
 
     fn foresee_observing(&mut self) {
         self.timed(LinuxKernel::foresee_observing, |asked, took| {
-            asked.reading += took
+            asked.reading += took;
         });
     }
 

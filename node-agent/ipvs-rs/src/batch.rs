@@ -4,6 +4,7 @@
 
 use netlink_packet_core::NLM_F_ACK;
 
+use crate::channel::Channel;
 use crate::error::Error;
 use crate::message::Envelope;
 use crate::request::Request;
@@ -19,8 +20,6 @@ const MESSAGE_BYTES: usize = 128;
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) messages: usize,
-    /// The place of the first request among all; other places count from it.
-    pub(crate) from: usize,
     pub(crate) taken: usize,
     /// The requests that are not in the bytes, by their place, each with its result.
     pub(crate) refused: Vec<(usize, Error)>,
@@ -31,23 +30,20 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Takes up to `most` requests, at least one, from the place `from` on. `request` gives the one of a
-    /// place among all. Their sequence numbers follow `sequence`.
+    /// Takes up to `most` requests, at least one. `request` gives the one of a place; it is asked in
+    /// order, and again for the one that an error tells of.
     pub(crate) fn build(
         request: impl Fn(usize) -> Request,
-        from: usize,
         most: usize,
         family_id: u16,
-        sequence: u32,
+        channel: &mut Channel,
     ) -> Self {
-        let first = sequence.wrapping_add(1);
         let mut batch = Self {
-            from,
             bytes: Vec::with_capacity(most.saturating_mul(MESSAGE_BYTES)),
             messages: 0,
             taken: 0,
             refused: Vec::new(),
-            first,
+            first: channel.sequence().wrapping_add(1),
             fence: None,
         };
         let mut last_start = 0;
@@ -57,10 +53,10 @@ impl Batch {
             batch.taken = place.saturating_add(1);
             let envelope = Envelope {
                 family_id,
-                sequence: first.wrapping_add(number(place)),
+                sequence: channel.next_sequence(),
                 acknowledge: false,
             };
-            let request = request(from.saturating_add(place));
+            let request = request(place);
             if !request.is_write() {
                 let request = Box::new(request);
                 batch.refused.push((place, Error::NotAWrite { request }));
@@ -79,22 +75,11 @@ impl Batch {
         batch
     }
 
-    /// The sequence number of its last request.
-    pub(crate) fn last_sequence(&self) -> u32 {
-        let rest = self.taken.saturating_sub(1);
-        self.first.wrapping_add(number(rest))
-    }
-
     /// The place of the request with this sequence number; `None` for those of other batches.
     pub(crate) fn place(&self, sequence: u32) -> Option<usize> {
         let place = usize::try_from(sequence.wrapping_sub(self.first)).ok()?;
         (place < self.taken).then_some(place)
     }
-}
-
-/// A place as a number; there are at most [`MAX_PER_SEND`](crate::MAX_PER_SEND) in a batch.
-fn number(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
 }
 
 /// Sets `NLM_F_ACK` in the header of the message that starts at `start`.

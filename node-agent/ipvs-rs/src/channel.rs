@@ -114,11 +114,6 @@ impl Channel {
         self.sequence
     }
 
-    /// Notes that numbers up to this one were given.
-    pub(crate) fn given(&mut self, sequence: u32) {
-        self.sequence = sequence;
-    }
-
     /// The sequence number given last.
     pub(crate) fn sequence(&self) -> u32 {
         self.sequence

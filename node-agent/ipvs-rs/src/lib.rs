@@ -46,8 +46,6 @@ mod timeouts;
 mod traffic;
 
 #[cfg(feature = "socket")]
-mod ahead;
-#[cfg(feature = "socket")]
 mod batch;
 #[cfg(feature = "socket")]
 mod channel;
@@ -63,8 +61,6 @@ mod socket;
 mod tap;
 #[cfg(feature = "socket")]
 mod transport;
-#[cfg(feature = "socket")]
-mod writes;
 
 #[cfg(all(test, feature = "socket"))]
 mod fake;

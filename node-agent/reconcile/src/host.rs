@@ -143,10 +143,13 @@ impl HostNetwork {
         family == Family::Ipv4 || self.machine.ipv6_off.is_none()
     }
 
-    /// Whether the node has an address of this family, were it that of `lo`.
+    /// Whether others may reach the node over this family: it has an address that is neither for itself
+    /// nor for one link alone.
     pub(crate) fn speaks(&self, family: Family) -> bool {
-        let mut addresses = self.addresses.iter();
-        addresses.any(|host| Family::of(host.address) == family)
+        let mut addresses = self.addresses.iter().map(|host| host.address);
+        addresses.any(|address| {
+            Family::of(address) == family && !address.is_loopback() && !is_of_one_link(address)
+        })
     }
 
     /// Whether the node's own connections can come from the address.

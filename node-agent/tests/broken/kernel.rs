@@ -2,7 +2,8 @@
 
 use portolan_agent::doctor::Check;
 use portolan_agent::doctor::facts::{Module, RUN_ESTIMATION};
-use portolan_reconcile::Ipv6Off;
+use portolan_plan::Family;
+use portolan_reconcile::{Ipv6Off, SetRole};
 
 use super::{Broken, add_bridge, add_interface, add_servers, alone, fails, module, sysctl, warns};
 
@@ -68,6 +69,13 @@ pub(super) const BROKEN: &[Broken] = &[
         |facts| {
             if let Ok(network) = &mut facts.network {
                 network.host.machine.ipv6_off = Some(Ipv6Off::Disabled);
+            }
+            // As the agent leaves them then.
+            let sets = facts.sets.iter_mut().flat_map(|sets| &mut sets.ours);
+            for (id, set) in sets.filter(|(id, _)| id.family == Family::Ipv6) {
+                if id.role != SetRole::Pods && id.role != SetRole::Health {
+                    set.entries.clear();
+                }
             }
         },
     )),

@@ -218,3 +218,33 @@ pub(crate) fn the_lock_is_waited_for() {
     assert!(lines_of_ours("legacy") > 40);
     assert_eq!(here.pass(&plan()), []);
 }
+
+/// Whether rules are known without reading them; afterwards they are.
+fn are_known(here: &mut Here) -> bool {
+    let reading = here.rules.begin_reading();
+    let known = reading.is_known();
+    for (family, found) in here.rules.observe(reading) {
+        assert!(found.is_ok(), "{family}: {found:?}");
+    }
+    known
+}
+
+/// Reading costs two processes, and nearly always nothing has changed (S-185).
+pub(crate) fn unchanged_rules_are_known() {
+    let mut here = Here::with(IptablesChoice::Nft);
+    assert!(are_known(&mut here), "nobody has ever loaded any");
+    here.pass(&plan());
+    assert!(!are_known(&mut here), "we have");
+    assert!(are_known(&mut here));
+    output_of("iptables-nft", &["-N", "MINE"]);
+    assert!(!are_known(&mut here), "somebody has");
+    assert!(are_known(&mut here));
+    output_of("ip6tables-nft", &["-t", "nat", "-F", "PORTOLAN-OUTPUT"]);
+    let written = here.pass(&plan());
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert!(here.pass(&plan()).is_empty());
+    let mut older = Here::open(IptablesChoice::Legacy);
+    for _ in 0..2 {
+        assert!(!are_known(&mut older), "the older tables do not tell");
+    }
+}

@@ -4,6 +4,7 @@
 mod conntrack;
 mod dump;
 mod events;
+mod generation;
 mod iptables;
 mod link;
 pub mod machine;

@@ -9,6 +9,7 @@ use portolan_reconcile::Op;
 use portolan_reconcile::rules::{ObservedRules, cleanup_text};
 use tracing::info;
 
+use super::generation::Generation;
 use super::iptables::{self, IptablesChoice, Variant};
 use super::tool::{self, Running};
 use crate::kernel::KernelError;
@@ -28,6 +29,8 @@ pub struct Rules {
     /// Whether somebody held the lock of the tables all the time that we may wait for it. Whatever is
     /// loaded next hardly waits for it again.
     locked: bool,
+    /// What was read last, and of which generation that is.
+    known: Option<(Generation, Found)>,
     /// What is being loaded ahead of its turn.
     begun: Vec<(Op, Result<Running, KernelError>)>,
 }
@@ -44,6 +47,7 @@ impl Rules {
             reason: found.reason,
             left: found.left.map(|other| (other, Family::BOTH.into())),
             locked: false,
+            known: None,
             begun: Vec::new(),
         })
     }
@@ -63,22 +67,51 @@ impl Rules {
     }
 
     /// Begins to read our rules as they are loaded, both families at once: most of the time goes into
-    /// starting the tools. The kernel is looked at again, so a lock that was held is forgotten.
+    /// starting the tools. Where nothing was changed since they were read, none is. The kernel is
+    /// looked at again, so a lock that was held is forgotten.
     pub fn begin_reading(&mut self) -> Reading {
         self.look();
-        Reading(Family::BOTH.map(|family| (family, begin_saving(self.variant, family))))
+        // Of before the tools read: what changes meanwhile has another one.
+        let generation = match self.variant {
+            Variant::Nft => Generation::now(),
+            Variant::Legacy | Variant::Plain => None,
+        };
+        let known = self.known.as_ref();
+        let known = known.filter(|(known, _)| Some(*known) == generation);
+        if let Some((_, found)) = known {
+            return Reading(Way::Known(found.clone()));
+        }
+        if generation == Some(Generation::NOTHING) {
+            return Reading(Way::Known(Family::BOTH.map(|_| ObservedRules::default())));
+        }
+        let begun = Family::BOTH.map(|family| begin_saving(self.variant, family));
+        Reading(Way::Begun(generation, begun))
     }
 
     /// Our rules of both families as they are loaded, or what the tool says.
-    pub fn observe(&self, reading: Reading) -> [(Family, Result<ObservedRules, KernelError>); 2] {
-        reading.0.map(|(family, begun)| {
+    pub fn observe(
+        &mut self,
+        reading: Reading,
+    ) -> [(Family, Result<ObservedRules, KernelError>); 2] {
+        let (generation, begun) = match reading.0 {
+            Way::Known(found) => return by_family(found.map(Ok)),
+            Way::Begun(generation, begun) => (generation, begun),
+        };
+        let read = by_family(begun).map(|(family, begun)| {
             let found = saved(self.variant, family, begun);
             let action = format!("read {family} rules");
             (
                 family,
                 found.map_err(|error| explain(&action, self.variant, &error)),
             )
-        })
+        });
+        self.known = match (&read, generation) {
+            ([(_, Ok(one)), (_, Ok(other))], Some(generation)) => {
+                Some((generation, [one.clone(), other.clone()]))
+            }
+            _ => None,
+        };
+        read
     }
 
     /// Begins to load rules whose turn comes soon.
@@ -146,17 +179,40 @@ impl Rules {
     }
 }
 
-/// Tools that read the rules of both families.
+/// Rules of both families, in their order.
+type Found = [ObservedRules; 2];
+
+/// The rules of both families, on their way.
 #[derive(Debug)]
-pub struct Reading([(Family, Result<Running, KernelError>); 2]);
+pub struct Reading(Way);
+
+#[derive(Debug)]
+enum Way {
+    /// Nobody has changed what was known.
+    Known(Found),
+    /// Tools that read them, and the generation that they find or one before.
+    Begun(Option<Generation>, [Result<Running, KernelError>; 2]),
+}
 
 impl Reading {
-    /// Waits for their end, whatever they say.
+    /// Whether nobody has to read them.
+    pub fn is_known(&self) -> bool {
+        matches!(self.0, Way::Known(_))
+    }
+
+    /// Waits for the end of what was begun, whatever it says.
     pub(super) fn end(self) {
-        for (_, begun) in self.0 {
-            drop(begun.and_then(Running::finish));
+        if let Way::Begun(_, begun) = self.0 {
+            for begun in begun {
+                drop(begun.and_then(Running::finish));
+            }
         }
     }
+}
+
+fn by_family<T>([one, other]: [T; 2]) -> [(Family, T); 2] {
+    let [first, second] = Family::BOTH;
+    [(first, one), (second, other)]
 }
 
 fn begin_saving(variant: Variant, family: Family) -> Result<Running, KernelError> {

@@ -335,6 +335,8 @@ fn known_entry(entry: &Entry) -> Option<SetEntry> {
 
 #[cfg(test)]
 mod tests {
+    use portolan_reconcile::SetRole;
+
     use super::*;
     use crate::kernel::linux::MODULES;
 
