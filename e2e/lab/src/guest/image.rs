@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail};
 
 use super::archive::Archive;
 use super::kernel::{self, Kernel};
-use super::{libraries, recipe};
+use super::recipe;
+use crate::installed::Files;
 use crate::packages::Versions;
 use crate::progress::Step;
 use crate::{cache, process};
@@ -29,6 +30,7 @@ const RECIPE_TEXTS: &[&str] = &[
     include_str!("kernel.rs"),
     include_str!("archive.rs"),
     include_str!("libraries.rs"),
+    include_str!("../installed.rs"),
 ];
 /// Older images that stay: another clone may be on an older recipe.
 const IMAGES_KEPT: usize = 3;
@@ -155,28 +157,8 @@ struct Tools {
 
 impl Tools {
     fn find() -> Result<Self> {
-        let mut list = process::program("dpkg-query")?;
-        let paths = process::output(list.arg("-L").args(recipe::PACKAGES))?;
-        let (mut files, mut links) = (BTreeMap::new(), BTreeMap::new());
-        for path in paths.lines() {
-            let place = recipe::merged(path);
-            if !recipe::wants(&place) {
-                continue;
-            }
-            match fs::symlink_metadata(path) {
-                Ok(data) if data.is_symlink() => {
-                    let target = fs::read_link(path)?;
-                    links.insert(place, recipe::merged(&target.to_string_lossy()));
-                }
-                Ok(data) if data.is_file() => drop(files.insert(place, PathBuf::from(path))),
-                // Folders, and files that a slimmed system left out.
-                _ => {}
-            }
-        }
-        let found: Vec<PathBuf> = files.values().cloned().collect();
-        for library in libraries::needed(&found)? {
-            files.insert(recipe::merged(&library.to_string_lossy()), library);
-        }
+        let mut installed = Files::of_packages(recipe::PACKAGES, recipe::wants)?;
+        installed.add_libraries()?;
         let applets = process::output(process::program("busybox")?.arg("--list"))?;
         let applets = applets
             .lines()
@@ -184,8 +166,8 @@ impl Tools {
             .map(str::to_owned)
             .collect();
         Ok(Self {
-            files,
-            links,
+            files: installed.files,
+            links: installed.links,
             applets,
         })
     }
