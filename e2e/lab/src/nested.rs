@@ -13,16 +13,18 @@ use crate::process;
 
 /// The packages with programs that run on nodes, in one invocation so that what they share is
 /// built once.
-const PACKAGES: &[&str] = &["portolan-controller", AGENT, "portolan-e2e"];
+const PACKAGES: &[&str] = &[CONTROLLER, AGENT, "portolan-e2e"];
 /// Their programs.
-const PROGRAMS: &[&str] = &["portolan-controller", PLUGIN, AGENT, SCENARIOS];
+const PROGRAMS: &[&str] = &[CONTROLLER, PLUGIN, AGENT, SCENARIOS];
 /// What kubectl starts for `kubectl proxyplan`.
 const PLUGIN: &str = "kubectl-proxyplan";
+/// The controller's package, and its program.
+const CONTROLLER: &str = "portolan-controller";
 /// The agent's package, and its program.
 const AGENT: &str = "portolan-agent";
 /// The others.
-const PACKAGES_BESIDE_AGENT: &[&str] = &["portolan-controller", "portolan-e2e"];
-const PROGRAMS_BESIDE_AGENT: &[&str] = &["portolan-controller", PLUGIN, SCENARIOS];
+const PACKAGES_BESIDE_AGENT: &[&str] = &[CONTROLLER, "portolan-e2e"];
+const PROGRAMS_BESIDE_AGENT: &[&str] = &[CONTROLLER, PLUGIN, SCENARIOS];
 /// The program that runs scenarios in place.
 pub const SCENARIOS: &str = "portolan-scenarios";
 
@@ -50,6 +52,8 @@ pub enum Profile {
     /// For whoever measures: the agent as it is shipped, the others optimised. Built apart from the
     /// other.
     Release,
+    /// For whoever installs them: those that run in clusters, without a trace of where they were built.
+    Shipped,
 }
 
 impl Programs {
@@ -58,12 +62,19 @@ impl Programs {
     /// # Errors
     /// The build failed, or a program is no longer there.
     pub fn build(profile: Profile) -> Result<Self> {
-        let builds: &[(&[&str], &[&str], &[&str])] = match profile {
-            Profile::Dev => &[(&[], PACKAGES, PROGRAMS)],
-            Profile::Release => &[
-                (&["--release"], PACKAGES_BESIDE_AGENT, PROGRAMS_BESIDE_AGENT),
-                (&["--profile", "shipped"], &[AGENT], &[AGENT]),
+        // Each by itself: what the other one needs of a library that both have makes no program larger.
+        let shipped = |names| -> Result<_> { Ok((shipped(names)?, names, names)) };
+        let plain = |how: &str, packages, programs| {
+            let how = how.split_whitespace().map(str::to_owned).collect();
+            (how, packages, programs)
+        };
+        let builds: Vec<(Vec<String>, &[&str], &[&str])> = match profile {
+            Profile::Dev => vec![plain("", PACKAGES, PROGRAMS)],
+            Profile::Release => vec![
+                plain("--release", PACKAGES_BESIDE_AGENT, PROGRAMS_BESIDE_AGENT),
+                shipped(&[AGENT])?,
             ],
+            Profile::Shipped => vec![shipped(&[CONTROLLER])?, shipped(&[AGENT])?],
         };
         let built = builds
             .iter()
@@ -92,8 +103,52 @@ impl Programs {
     }
 }
 
+/// Arguments that build programs as they are shipped, and nothing else of their packages.
+fn shipped(programs: &[&str]) -> Result<Vec<String>> {
+    let mut how = vec!["--profile".to_owned(), "shipped".to_owned()];
+    how.extend(["--config".to_owned(), without_paths(&folders()?)?]);
+    for name in programs {
+        how.extend(["--bin".to_owned(), (*name).to_owned()]);
+    }
+    Ok(how)
+}
+
+/// Folders of this machine whose names the compiler would write into programs, each with what it is to
+/// write instead. Of several that fit it takes the last.
+fn folders() -> Result<Vec<(PathBuf, &'static str)>> {
+    let mut command = process::cargo()?;
+    command
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(root());
+    let metadata: Value = serde_json::from_str(&process::output(&mut command)?)
+        .context("reading what `cargo metadata` prints")?;
+    let target = metadata["target_directory"].as_str();
+    let target = target.context("`cargo metadata` names no target directory")?;
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let home =
+        home.context("neither CARGO_HOME nor HOME is set; where are the sources of crates?")?;
+    Ok(vec![
+        (root(), "/portolan"),
+        (PathBuf::from(target), "/portolan/target"),
+        (home, "/cargo"),
+    ])
+}
+
+/// A setting for cargo, added to what others set: the same sources make the same program wherever they
+/// and their build lie.
+fn without_paths(folders: &[(PathBuf, &str)]) -> Result<String> {
+    let flags = folders.iter().map(|(from, to)| {
+        let from = from.to_str();
+        let from = from.context("a path that is no text cannot be kept out of programs")?;
+        Ok(format!("--remap-path-prefix={from}={to}"))
+    });
+    let flags = serde_json::to_string(&flags.collect::<Result<Vec<_>>>()?)?;
+    Ok(format!("target.'cfg(all())'.rustflags={flags}"))
+}
+
 /// Builds packages in one invocation, and finds their programs.
-fn build(how: &[&str], packages: &[&str], programs: &[&str]) -> Result<Vec<Binary>> {
+fn build(how: &[String], packages: &[&str], programs: &[&str]) -> Result<Vec<Binary>> {
     let mut command = process::cargo()?;
     command.arg("build").args(how);
     for package in packages {
@@ -243,6 +298,27 @@ mod tests {
             None
         );
         assert_eq!(parse("   Compiling a"), None);
+    }
+
+    #[test]
+    fn folders_of_this_machine_are_kept_out_of_what_is_shipped() {
+        let folders = [
+            (PathBuf::from("/home/a b"), "/portolan"),
+            (PathBuf::from("/c\"d"), "/cargo"),
+        ];
+        assert_eq!(
+            without_paths(&folders).unwrap(),
+            "target.'cfg(all())'.rustflags=[\"--remap-path-prefix=/home/a b=/portolan\",\
+             \"--remap-path-prefix=/c\\\"d=/cargo\"]"
+        );
+        let how = shipped(&["one"]).unwrap();
+        assert_eq!(how[..2], ["--profile", "shipped"]);
+        assert_eq!(how[4..], ["--bin", "one"]);
+        assert!(
+            how[3].contains(&format!("={}=/portolan\"", root().display())),
+            "{}",
+            how[3]
+        );
     }
 
     #[test]
