@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::images::{self, Order, name};
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
@@ -49,6 +50,8 @@ enum Command {
     Fuzz(Fuzz),
     /// Installs what is missing, builds our programs and prints where they are
     Build,
+    /// Makes the images of the controller and the agent, and looks at them; pushes nothing
+    Image(Image),
     /// The emulated machine whose kernel has IPVS
     #[command(subcommand)]
     Guest(GuestCommand),
@@ -164,6 +167,31 @@ struct Fuzz {
 }
 
 #[derive(Args)]
+struct Image {
+    /// Their tag; by default the one that the chart asks for
+    #[arg(long, value_name = "TAG", default_value = images::VERSION, value_parser = name::tag)]
+    tag: String,
+    /// Where they will be, as the chart's image.repository; without it they have no registry in their names
+    #[arg(long, value_name = "REGISTRY/PATH", value_parser = name::repository)]
+    repository: Option<String>,
+    /// Where portolan-controller.tar and portolan-agent.tar go; by default into the lab's cache
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// How programs are built: as they are shipped, which takes over ten minutes the first time, or as tests
+    /// have them
+    #[arg(long, value_enum, default_value_t = ImageProfile::Shipped)]
+    profile: ImageProfile,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ImageProfile {
+    /// Small, without a trace of this machine
+    Shipped,
+    /// Large and slow, but built within a minute or two
+    Dev,
+}
+
+#[derive(Args)]
 struct ControlPlane {
     /// More options, such as `--nodes 3`, as `portolan-scenarios control-plane` takes them
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
@@ -259,6 +287,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),
         Command::Build => build(),
+        Command::Image(image) => make_images(image),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),
         Command::Guest(GuestCommand::Shell) => guest::shell::connect().map(|()| 0),
         Command::TestProgram(TestProgram { path, words }) => test_program::run(&path, &words),
@@ -271,6 +300,19 @@ fn build() -> Result<u8> {
         print(&binary.path.to_string_lossy())?;
     }
     Ok(0)
+}
+
+fn make_images(image: Image) -> Result<u8> {
+    let order = Order {
+        tag: image.tag,
+        repository: image.repository,
+        output: image.output,
+        profile: match image.profile {
+            ImageProfile::Shipped => Profile::Shipped,
+            ImageProfile::Dev => Profile::Dev,
+        },
+    };
+    Ok(u8::from(!images::run(&order, &mut std::io::stdout())?))
 }
 
 /// Something that is measured on a control plane of this machine.

@@ -11,6 +11,7 @@ mod control_plane;
 pub mod demo;
 pub mod fuzz;
 pub mod guest;
+pub mod images;
 pub mod installed;
 mod libtest;
 pub mod mutate;

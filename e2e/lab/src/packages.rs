@@ -32,6 +32,7 @@ const fn program(name: &'static str, package: &'static str, why: &'static str) -
 pub const PROGRAMS: &[Program] = &[
     program("apt-cache", "apt", "lab: finds the newest kernel package for the guest"),
     program("apt-get", "apt", "lab: installs packages, fetches the guest's kernel"),
+    program("buildah", "buildah", "lab: makes images, and starts what is in them"),
     program("busybox", "busybox-static", "guest: mount, poweroff and other small tools"),
     program("conntrack", "conntrack", "guest shell: tracked connections"),
     program("curl", "curl", "guest shell: ask a web Service as a person would"),
@@ -62,6 +63,7 @@ pub const PROGRAMS: &[Program] = &[
     program("strace", "strace", "guest shell: what a process asks of the kernel"),
     program("stty", "coreutils", "lab: the terminal of a guest shell"),
     program("sysctl", "procps", "guest shell: kernel settings of a namespace"),
+    program("tar", "tar", "lab: what is in an image"),
     program("tcpdump", "tcpdump", "guest shell: packets on a link"),
 ];
 
@@ -190,7 +192,11 @@ fn wanted() -> Vec<&'static str> {
     names
 }
 
-fn installed(names: &[&str]) -> Result<Versions> {
+/// Those of these packages that are installed, with their versions.
+///
+/// # Errors
+/// This is no Debian machine.
+pub fn installed(names: &[&str]) -> Result<Versions> {
     let mut query = process::program("dpkg-query")?;
     query
         .args(["-W", "-f", r"${Package}\t${Version}\t${db:Status-Status}\n"])

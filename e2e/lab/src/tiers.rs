@@ -17,6 +17,8 @@ pub enum Work {
     Cluster(&'static [&'static str]),
     /// Every mutation of the planner, each killed by the test that it names.
     Mutations,
+    /// Both images, with programs as tests have them.
+    Images,
     /// The demo, with its closing line.
     Demo,
     /// The demo of a real API server, with traces and its closing line.
@@ -37,6 +39,7 @@ impl Work {
             Self::Scenarios(words) => format!("portolan-scenarios {}", words.join(" ")),
             Self::Cluster(words) => format!("portolan-scenarios cluster {}", words.join(" ")),
             Self::Mutations => "cargo lab mutate".to_owned(),
+            Self::Images => "cargo lab image --profile dev".to_owned(),
             Self::Demo => "cargo demo".to_owned(),
             Self::ClusterDemo => "cargo demo --cluster --traces".to_owned(),
         }
@@ -166,6 +169,11 @@ pub const TIERS: &[Tier] = &[
         name: "mutations",
         title: "the planner broken on purpose: the named test fails each time",
         work: &[Work::Mutations],
+    },
+    Tier {
+        name: "images",
+        title: "the container images: made twice, compared with the chart, started",
+        work: &[Work::Images],
     },
     Tier {
         name: "cluster",

@@ -16,7 +16,7 @@ use crate::seen::Seen;
 use crate::semantics::{self, Ran, Verdict};
 use crate::tiers::{TIERS, Tier, Work};
 use crate::traced::Traces;
-use crate::{cluster, demo, mutate, nested, packages, process, scenarios, test_program};
+use crate::{cluster, demo, images, mutate, nested, packages, process, scenarios, test_program};
 
 /// What came of one tier.
 struct Outcome {
@@ -138,6 +138,7 @@ fn run_work(work: Work, place: Place, counter: &mut Counter<io::Stdout>) -> Resu
         Work::Scenarios(words) => Ok(scenarios::run(words, place, Mode::default(), counter)? == 0),
         Work::Cluster(words) => Ok(cluster::run_scenarios(words, counter)? == 0),
         Work::Mutations => mutate::run(None, counter),
+        Work::Images => images::verify(counter),
         Work::Demo | Work::ClusterDemo => {
             let (name, code) = match work {
                 Work::ClusterDemo => {

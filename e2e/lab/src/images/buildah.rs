@@ -1,0 +1,338 @@
+//! The command lines of buildah, and the folder that it works in.
+//!
+//! Touches: that folder and what is told. Invariant: this machine's own containers and images are never
+//! touched, its settings are not asked, and no registry is: nothing here has a name of one to fetch from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+
+use super::recipe::{self, Recipe};
+use crate::progress::say;
+use crate::{cache, packages, process};
+
+/// Buildah's settings, in files of the folder.
+const SETTINGS: &[(&str, &str, &str)] = &[
+    ("CONTAINERS_CONF", "containers.conf", ""),
+    ("CONTAINERS_REGISTRIES_CONF", "registries.conf", ""),
+    (
+        "CONTAINERS_STORAGE_CONF",
+        "storage.conf",
+        "[storage]\ndriver = \"vfs\"\n",
+    ),
+];
+/// What somebody may have set for other builds.
+const UNSET: &[&str] = &[
+    "BUILDAH_FORMAT",
+    "BUILDAH_HISTORY",
+    "BUILDAH_ISOLATION",
+    "SOURCE_DATE_EPOCH",
+    "STORAGE_DRIVER",
+    "STORAGE_OPTS",
+];
+
+/// A store of its own, which is gone with this value.
+pub(super) struct Store {
+    folder: PathBuf,
+    is_root: bool,
+}
+
+impl Store {
+    /// An empty one, in the lab's cache.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub(super) fn make() -> Result<Self> {
+        let folder = cache::run_folder("images")?;
+        for (_, file, text) in SETTINGS {
+            let path = folder.join(file);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        let is_root = packages::is_root()?;
+        Ok(Self { folder, is_root })
+    }
+
+    /// A path in its folder, for what is needed only as long as it is.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes an archive of an image that holds this folder.
+    ///
+    /// # Errors
+    /// Buildah cannot do it; the message says what to do.
+    pub(super) fn build(&self, recipe: &Recipe, what: &Build<'_>) -> Result<()> {
+        let steps = [
+            words(&["from", "--name", recipe.name, "scratch"]),
+            copy(recipe, what.root),
+            configure(recipe, what.labels),
+            commit(recipe, what.archive, what.reference),
+        ];
+        for step in steps {
+            self.run(&step)?;
+        }
+        Ok(())
+    }
+
+    /// A container of the image in this archive.
+    ///
+    /// # Errors
+    /// As [`Store::build`].
+    pub(super) fn unpack(&self, archive: &Path, name: &str) -> Result<()> {
+        let archive = format!("oci-archive:{}", archive.display());
+        self.run(&words(&["from", "--name", name, &archive]))
+            .map(drop)
+    }
+
+    /// Runs a program in such a container, as the image says and with these capabilities only; returns
+    /// how it ended and what it printed.
+    ///
+    /// # Errors
+    /// This machine lets nobody start anything in a container.
+    pub(super) fn run_in(
+        &self,
+        name: &str,
+        capabilities: &[String],
+        command: &[String],
+    ) -> Result<Output> {
+        let mut command = self.command(&in_container(name, capabilities, command))?;
+        let output = process::finish(&mut command)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.stdout.is_empty() && remedy(&format!("buildah: {said}")).is_some() {
+            bail!("`buildah run` cannot start programs here: {}", said.trim());
+        }
+        Ok(output)
+    }
+
+    fn run(&self, words: &[String]) -> Result<String> {
+        process::output(&mut self.command(words)?)
+    }
+
+    fn command(&self, words: &[String]) -> Result<Command> {
+        let path = |name: &str| self.folder.join(name);
+        let mut command = process::program("buildah")?;
+        for name in UNSET {
+            command.env_remove(name);
+        }
+        for (name, file, _) in SETTINGS {
+            command.env(name, path(file));
+        }
+        command.env("TMPDIR", &self.folder);
+        // What it learns of layers and of networks it keeps there; for root in folders of the machine, unless
+        // this makes it take root for somebody else.
+        command.env("XDG_DATA_HOME", path("data"));
+        command.env("XDG_CONFIG_HOME", path("config"));
+        if self.is_root {
+            command.env("_CONTAINERS_ROOTLESS_UID", "1");
+        }
+        command
+            .arg("--root")
+            .arg(path("store"))
+            .arg("--runroot")
+            .arg(path("state"))
+            .args(["--storage-driver", "vfs"])
+            .args(words);
+        Ok(command)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Through a mount that somebody left, another part of the machine would be removed with it.
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if mounts.contains(&*self.folder.to_string_lossy()) {
+            let folder = self.folder.display();
+            say(&format!("{folder} stays: something is mounted in it"));
+            return;
+        }
+        // What containers held may belong to other users than this one, to whom only buildah gets.
+        for all in [["rm", "--all"], ["rmi", "--all"]] {
+            drop(self.run(&words(&all)));
+        }
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// What an archive is made of.
+pub(super) struct Build<'a> {
+    /// What the image holds.
+    pub(super) root: &'a Path,
+    /// What is said of it.
+    pub(super) labels: &'a [(&'static str, String)],
+    /// Where it goes.
+    pub(super) archive: &'a Path,
+    /// Its name, with its tag.
+    pub(super) reference: &'a str,
+}
+
+fn copy(recipe: &Recipe, root: &Path) -> Vec<String> {
+    let root = root.to_string_lossy();
+    words(&["copy", "--quiet", "--chown", "0:0", recipe.name, &root, "/"])
+}
+
+fn configure(recipe: &Recipe, labels: &[(&str, String)]) -> Vec<String> {
+    let entrypoint = format!("[\"{}\"]", super::contents::place_of(recipe));
+    let path = format!("PATH={}", recipe::PATH);
+    let mut all = words(&[
+        "config",
+        "--user",
+        recipe.user,
+        "--workingdir",
+        "/",
+        "--entrypoint",
+        &entrypoint,
+        "--env",
+        &path,
+        "--created-by",
+        "cargo lab image",
+    ]);
+    for (key, value) in labels {
+        for option in ["--label", "--annotation"] {
+            all.extend(words(&[option, &format!("{key}={value}")]));
+        }
+    }
+    all.push(recipe.name.to_owned());
+    all
+}
+
+/// All times are the first there is, and buildah's version is left out: neither makes another image.
+fn commit(recipe: &Recipe, archive: &Path, reference: &str) -> Vec<String> {
+    let archive = format!("oci-archive:{}:{reference}", archive.display());
+    words(&[
+        "commit",
+        "--quiet",
+        "--format",
+        "oci",
+        "--timestamp",
+        "0",
+        "--identity-label=false",
+        "--rm",
+        recipe.name,
+        &archive,
+    ])
+}
+
+fn in_container(name: &str, capabilities: &[String], command: &[String]) -> Vec<String> {
+    let mut all = words(&["run", "--isolation", "chroot", "--cap-drop", "ALL"]);
+    for capability in capabilities {
+        all.extend(words(&["--cap-add", &format!("CAP_{capability}")]));
+    }
+    all.extend(words(&[name, "--"]));
+    all.extend_from_slice(command);
+    all
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// What to do about a failure that has to do with the machine.
+pub(super) fn remedy(said: &str) -> Option<&'static str> {
+    const NO_SPACE: &[&str] = &["no space left on device", "disk quota exceeded"];
+    const NO_NAMESPACE: &[&str] = &[
+        "newuidmap",
+        "newgidmap",
+        "/etc/subuid",
+        "/etc/subgid",
+        "user namespace",
+        "ranges set aside",
+        "unshare",
+        "operation not permitted",
+    ];
+    let said = said.to_lowercase();
+    let says = |words: &&str| said.contains(words);
+    if NO_SPACE.iter().any(&says) {
+        Some(
+            "make room (the programs of a test build take about 1 GB, as shipped 200 MB), or name a \
+             folder that has it: XDG_CACHE_HOME, and --output for the archives",
+        )
+    } else if said.contains("buildah") && NO_NAMESPACE.iter().any(says) {
+        Some(
+            "without root buildah needs user namespaces: ranges in /etc/subuid and /etc/subgid (`sudo \
+             usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`), the package \
+             uidmap, and a kernel that lets users have them (`sysctl user.max_user_namespaces \
+             kernel.unprivileged_userns_clone`); or run this as root",
+        )
+    } else {
+        None
+    }
+}
+
+/// Refuses a folder whose name buildah cannot tell from that of an image.
+///
+/// # Errors
+/// There is a colon in it.
+pub(super) fn usable(folder: &Path) -> Result<()> {
+    if folder.to_string_lossy().contains(':') {
+        bail!(
+            "there is a colon in {}, which buildah takes for the beginning of a tag; name another \
+             folder in XDG_CACHE_HOME",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::recipe::IMAGES;
+
+    #[test]
+    fn images_begin_with_nothing_and_owe_nothing_to_the_clock() {
+        let line = commit(&IMAGES[0], Path::new("/c/a.tar"), "r.example:5000/p/c:1").join(" ");
+        assert_eq!(
+            line,
+            "commit --quiet --format oci --timestamp 0 --identity-label=false --rm \
+             portolan-controller oci-archive:/c/a.tar:r.example:5000/p/c:1"
+        );
+        let line = copy(&IMAGES[1], Path::new("/c/root")).join(" ");
+        assert_eq!(line, "copy --quiet --chown 0:0 portolan-agent /c/root /");
+    }
+
+    #[test]
+    fn what_is_said_is_in_the_configuration_and_in_the_manifest() {
+        let line = configure(&IMAGES[0], &[("a.b", "two words".to_owned())]);
+        let after = |option: &str| {
+            let at = line.iter().position(|word| word == option).unwrap();
+            line[at + 1].as_str()
+        };
+        assert_eq!(after("--user"), "65532:65532");
+        assert_eq!(after("--entrypoint"), r#"["/usr/bin/portolan-controller"]"#);
+        assert_eq!(after("--env"), "PATH=/usr/sbin:/usr/bin");
+        assert_eq!(after("--label"), "a.b=two words");
+        assert_eq!(after("--annotation"), "a.b=two words");
+        assert_eq!(line.last().unwrap(), "portolan-controller");
+    }
+
+    #[test]
+    fn a_container_has_the_capabilities_that_are_named_and_no_other() {
+        let line = in_container("c", &words(&["NET_ADMIN"]), &words(&["nft", "--version"]));
+        assert_eq!(
+            line.join(" "),
+            "run --isolation chroot --cap-drop ALL --cap-add CAP_NET_ADMIN c -- nft --version"
+        );
+    }
+
+    #[test]
+    fn failures_of_the_machine_have_a_remedy_and_others_have_none() {
+        let space = "`buildah copy` failed (exit status: 125): write /x: no space left on device";
+        assert!(remedy(space).unwrap().contains("XDG_CACHE_HOME"));
+        for said in [
+            "`buildah from` failed: cannot find newuidmap: exec: \"newuidmap\": not found",
+            "`buildah from` failed: No subuid ranges found for user \"a\" in /etc/subuid",
+            "`buildah run` failed: error during unshare(CLONE_NEWUSER): Operation not permitted",
+            "buildah: Found no UID ranges set aside for user \"a\" in /etc/subuid.",
+        ] {
+            assert!(remedy(said).unwrap().contains("run this as root"), "{said}");
+        }
+        assert_eq!(
+            remedy("`cargo build` failed: operation not permitted"),
+            None
+        );
+        assert_eq!(remedy("`buildah from` failed: bad name"), None);
+        assert!(usable(Path::new("/a:b")).is_err() && usable(Path::new("/a/b")).is_ok());
+    }
+}

@@ -1,0 +1,352 @@
+//! Whether an image is what its recipe says, fits the chart, and has programs that start: everything is
+//! asked of its archive, not of what it was made from.
+//!
+//! Touches: a container that buildah makes of the archive. What runs in it asks for help or versions, or
+//! reads only (`doctor`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::buildah::Store;
+use super::chart::Container;
+use super::contents::place_of;
+use super::debian;
+use super::oci::{Image, Kind, look};
+use super::recipe::{PACKAGES_LABEL, PATH, Recipe};
+use crate::{nested, process};
+
+/// The rules that the agent loads, in all forms that tests know.
+const RULES: &str = "node-agent/reconcile/tests/snapshots";
+/// What rules may name that is no extension.
+const OF_ALL_TABLES: &[&str] = &["ACCEPT", "DROP", "RETURN"];
+/// How our own chains begin.
+const OUR_CHAINS: &str = "PORTOLAN-";
+/// The tools that the agent starts, without their acts.
+const TOOLS: &[&str] = &[
+    "iptables-nft",
+    "iptables-legacy",
+    "ip6tables-nft",
+    "ip6tables-legacy",
+];
+/// What the agent starts besides, each with a word that does nothing.
+const BESIDES: &[(&str, &str)] = &[("modprobe", "--version"), ("nft", "--version")];
+/// What the agent says of a tool that it does not find.
+const NOT_FOUND: &str = "install the package";
+
+/// Counts checks and prints each as it is decided.
+pub(super) struct Checks<'a> {
+    sink: &'a mut dyn Write,
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+}
+
+impl<'a> Checks<'a> {
+    pub(super) fn new(sink: &'a mut dyn Write) -> Self {
+        Self {
+            sink,
+            passed: 0,
+            failed: 0,
+        }
+    }
+
+    /// # Errors
+    /// Nobody reads any more.
+    pub(super) fn check(&mut self, what: &str, result: Result<()>) -> Result<()> {
+        let line = match result {
+            Ok(()) => {
+                self.passed += 1;
+                format!("ok     {what}")
+            }
+            Err(error) => {
+                self.failed += 1;
+                format!("FAILED {what}: {error:#}")
+            }
+        };
+        self.line(&line)
+    }
+
+    /// # Errors
+    /// Nobody reads any more.
+    pub(super) fn line(&mut self, line: &str) -> Result<()> {
+        writeln!(self.sink, "{line}").context("writing what was checked")
+    }
+}
+
+/// An image that is looked at.
+pub(super) struct Subject<'a> {
+    pub(super) recipe: &'a Recipe,
+    pub(super) image: &'a Image,
+    /// What was to be said of it.
+    pub(super) labels: &'a [(&'static str, String)],
+    /// The chart's containers, also those of other images.
+    pub(super) containers: &'a [Container],
+    /// As its program has to tell it.
+    pub(super) version: &'a str,
+    /// Where it can be run, under its recipe's name.
+    pub(super) store: &'a Store,
+}
+
+impl Subject<'_> {
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// This machine cannot start containers, or nobody reads the verdicts any more.
+    pub(super) fn check(&self, checks: &mut Checks<'_>) -> Result<()> {
+        let name = self.recipe.name;
+        // Whether this machine can start anything in a container says nothing of the image.
+        let asked = [name, "--version"].map(str::to_owned);
+        self.store.run_in(name, &[], &asked)?;
+        checks.check(&format!("{name}: says who runs what"), self.configuration())?;
+        checks.check(&format!("{name}: says what is in it"), self.said())?;
+        checks.check(
+            &format!("{name}: tells no owner and no time"),
+            none(&self.image.odd),
+        )?;
+        checks.check(
+            &format!("{name}: has the licence of every package"),
+            self.licences(),
+        )?;
+        let own = |container: &&Container| container.program() == name;
+        for container in self.containers.iter().filter(own) {
+            let missing = container.missing(&self.image.places, PATH, self.recipe.user);
+            let what = format!(
+                "{name}: has a place for all that the chart names: {}",
+                container.name
+            );
+            checks.check(&what, none(&missing))?;
+            let what = format!("{name}: takes the chart's arguments: {}", container.name);
+            checks.check(&what, self.takes(container))?;
+        }
+        checks.check(&format!("{name}: tells its version"), self.version())?;
+        if self.recipe.packages.is_empty() {
+            return Ok(());
+        }
+        let what = format!("{name}: has the extensions that the agent's rules need");
+        checks.check(&what, self.extensions())?;
+        for tool in TOOLS {
+            checks.check(&format!("{name}: {tool} starts"), self.tool(tool))?;
+        }
+        for (program, word) in BESIDES {
+            let ran = self.run(&[], &[program, word]).map(drop);
+            checks.check(&format!("{name}: {program} starts"), ran)?;
+        }
+        let what = format!("{name}: doctor misses no tool");
+        checks.check(&what, self.doctor())
+    }
+
+    fn configuration(&self) -> Result<()> {
+        let config = &self.image.config;
+        let wanted = json!({
+            "User": self.recipe.user,
+            "Entrypoint": [place_of(self.recipe)],
+            "WorkingDir": "/",
+            "Env": [format!("PATH={PATH}")],
+        });
+        for (key, wanted) in wanted.as_object().into_iter().flatten() {
+            let found = &config[key];
+            ensure!(found == wanted, "{key} is {found} instead of {wanted}");
+        }
+        Ok(())
+    }
+
+    fn said(&self) -> Result<()> {
+        for (place, said) in [
+            ("labels", &self.image.config["Labels"]),
+            ("annotations", &self.image.annotations),
+        ] {
+            for (key, wanted) in self.labels {
+                let found = &said[*key];
+                ensure!(
+                    found.as_str() == Some(wanted),
+                    "{key} is {found} in {place}, instead of {wanted}"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn licences(&self) -> Result<()> {
+        let packages = self.image.config["Labels"][PACKAGES_LABEL].as_str();
+        let packages = packages.context("it does not say which packages are in it")?;
+        let names = packages
+            .split_whitespace()
+            .filter_map(|one| one.split_once('='));
+        let names: Vec<&str> = names
+            .map(|(name, _)| name)
+            .chain([self.recipe.name])
+            .collect();
+        ensure!(names.len() > 1, "there is not even a C library: {packages}");
+        let lacking = names.iter().filter(|name| {
+            let path = debian::copyright_path(name);
+            look(&self.image.places, &path).is_none()
+        });
+        none(&lacking.collect::<Vec<_>>())
+    }
+
+    /// Whatever comes before it is read, too, so an argument that nobody knows is refused.
+    fn takes(&self, container: &Container) -> Result<()> {
+        let words = container.command.iter().map(String::as_str);
+        let words: Vec<&str> = words.chain(["--help"]).collect();
+        let said = self.run(&container.capabilities, &words)?;
+        ensure!(said.contains("Usage: "), "it printed no help: {said}");
+        Ok(())
+    }
+
+    fn version(&self) -> Result<()> {
+        let said = self.run(&[], &[self.recipe.name, "--version"])?;
+        let wanted = format!("{} {}", self.recipe.name, self.version);
+        ensure!(
+            said.trim() == wanted,
+            "it says `{}`, not `{wanted}`",
+            said.trim()
+        );
+        Ok(())
+    }
+
+    /// Each of them is a file that the tools open by its name.
+    fn extensions(&self) -> Result<()> {
+        let mut lacking = Vec::new();
+        for (family, names) in rules()? {
+            ensure!(names.len() > 4, "rules name few extensions: {names:?}");
+            for name in names {
+                let ends = ["libxt", family].map(|begin| format!("/xtables/{begin}_{name}.so"));
+                let there = |place: &String| {
+                    let named = ends.iter().any(|end| place.ends_with(end));
+                    named && matches!(look(&self.image.places, place), Some((_, Kind::File(_))))
+                };
+                if !self.image.places.keys().any(there) {
+                    lacking.push(format!("{} ({family})", name));
+                }
+            }
+        }
+        none(&lacking)
+    }
+
+    /// Its help has a part for each extension that it could load.
+    fn tool(&self, tool: &str) -> Result<()> {
+        for act in ["save", "restore"] {
+            self.run(&[], &[&format!("{tool}-{act}"), "--version"])?;
+        }
+        let asked = ["-m", "conntrack", "-m", "set", "-j", "MASQUERADE", "--help"];
+        let said = self.run(&[], &[&[tool][..], &asked].concat())?;
+        for part in [
+            "conntrack match options",
+            "set match options",
+            "MASQUERADE target options",
+        ] {
+            ensure!(said.contains(part), "its help has no part `{part}`");
+        }
+        Ok(())
+    }
+
+    /// On this machine it may fail for good reasons, but none of them is the image.
+    fn doctor(&self) -> Result<()> {
+        let agent = self.containers.iter().find(|container| {
+            container.program() == self.recipe.name && !container.capabilities.is_empty()
+        });
+        let capabilities = agent.map_or(&[][..], |agent| &agent.capabilities);
+        let words = [self.recipe.name, "doctor", "--all", "-o", "json"].map(str::to_owned);
+        let ended = self.store.run_in(self.recipe.name, capabilities, &words)?;
+        let said = String::from_utf8_lossy(&ended.stdout);
+        let errors = process::last_lines(&ended.stderr, 6);
+        let report: Value = serde_json::from_str(&said)
+            .with_context(|| format!("its report is no JSON: {said}{errors}"))?;
+        let findings = report["findings"].as_array().context("it found nothing")?;
+        ensure!(findings.len() > 4, "it looked at little: {said}");
+        let missing = findings
+            .iter()
+            .filter_map(|finding| finding["told"].as_str());
+        none(
+            &missing
+                .filter(|told| told.contains(NOT_FOUND))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    fn run(&self, capabilities: &[String], words: &[&str]) -> Result<String> {
+        let command: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let ended = self
+            .store
+            .run_in(self.recipe.name, capabilities, &command)?;
+        if !ended.status.success() {
+            let said = [ended.stdout, ended.stderr].concat();
+            bail!(
+                "`{}` ended with {} in a container that `buildah run` made: {}",
+                words.join(" "),
+                ended.status,
+                process::last_lines(&said, 6)
+            );
+        }
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    }
+}
+
+/// Extensions that the agent's rules name, for each family by the beginning of its files.
+fn rules() -> Result<[(&'static str, BTreeSet<String>); 2]> {
+    let folder = nested::root().join(RULES);
+    let reading = || format!("reading {}", folder.display());
+    let mut all = String::new();
+    for entry in fs::read_dir(&folder).with_context(reading)? {
+        all += &fs::read_to_string(entry.with_context(reading)?.path()).with_context(reading)?;
+    }
+    Ok(["libipt", "libip6t"].map(|family| (family, extensions(&all))))
+}
+
+fn extensions(rules: &str) -> BTreeSet<String> {
+    let lines = rules.lines().filter(|line| line.starts_with("-A "));
+    let mut names = BTreeSet::new();
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let named = words
+            .windows(2)
+            .filter(|pair| matches!(pair[0], "-m" | "-j"));
+        let named = named.map(|pair| pair[1]);
+        let extensions =
+            named.filter(|name| !name.starts_with(OUR_CHAINS) && !OF_ALL_TABLES.contains(name));
+        names.extend(extensions.map(str::to_owned));
+    }
+    names
+}
+
+fn none<T: std::fmt::Display>(found: &[T]) -> Result<()> {
+    let found: Vec<String> = found.iter().map(T::to_string).collect();
+    ensure!(found.is_empty(), "{}", found.join("; "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_are_what_rules_match_and_jump_to_but_for_chains() {
+        let rules = ":PORTOLAN-INPUT - [0:0]\n\
+            -A PORTOLAN-INPUT -m set ! --match-set A dst -m tcp --dport 1 -j REJECT --reject-with x\n\
+            -A PORTOLAN-INPUT -m conntrack -j DROP\n-A INPUT -j PORTOLAN-INPUT\n# -m nothing\n";
+        let names: Vec<String> = extensions(rules).into_iter().collect();
+        assert_eq!(names, ["REJECT", "conntrack", "set", "tcp"]);
+    }
+
+    #[test]
+    fn the_agents_rules_need_what_the_tools_are_asked_for() {
+        for (_, names) in rules().unwrap() {
+            for name in ["conntrack", "set", "MASQUERADE", "MARK", "REJECT"] {
+                assert!(names.contains(name), "{names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn verdicts_are_counted_and_printed_as_the_lab_reads_them() {
+        let mut said = Vec::new();
+        let mut checks = Checks::new(&mut said);
+        checks.check("a", Ok(())).unwrap();
+        checks.check("b", none(&["c", "d"])).unwrap();
+        assert_eq!((checks.passed, checks.failed), (1, 1));
+        assert_eq!(said, b"ok     a\nFAILED b: c; d\n");
+    }
+}

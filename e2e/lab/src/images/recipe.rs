@@ -1,0 +1,273 @@
+//! What goes into each image, and what is said of it. Pure.
+
+/// One image. Its name is also that of the program that it starts, and of that program's package.
+#[derive(Debug)]
+pub(super) struct Recipe {
+    /// As the chart asks for it, behind the repository.
+    pub(super) name: &'static str,
+    /// For people who find it in a registry.
+    pub(super) title: &'static str,
+    /// The same, in a sentence.
+    pub(super) description: &'static str,
+    /// Of everything in it, as SPDX has it; the texts are beside the programs.
+    pub(super) licences: &'static str,
+    /// Who its programs run as unless the cluster says otherwise; numbers, so that a kubelet can see
+    /// that it is not root.
+    pub(super) user: &'static str,
+    /// Debian packages of which it has what [`wants`] names.
+    pub(super) packages: &'static [&'static str],
+    /// Empty folders over which the chart mounts something.
+    pub(super) mounts: &'static [&'static str],
+}
+
+/// All of them.
+pub(super) const IMAGES: &[Recipe] = &[
+    Recipe {
+        name: "portolan-controller",
+        title: "Portolan controller",
+        description: "Watches a Kubernetes cluster once and plans the service proxy of every node.",
+        licences: "Apache-2.0 AND LGPL-2.1-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1",
+        user: "65532:65532",
+        packages: &[],
+        mounts: &[
+            "/etc/portolan/tls",
+            "/run/secrets/kubernetes.io/serviceaccount",
+        ],
+    },
+    Recipe {
+        name: "portolan-agent",
+        title: "Portolan node agent",
+        description: "Programs IPVS, sets, rules and routes of a Kubernetes node as its plan says.",
+        licences: "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later AND \
+                   LGPL-3.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND \
+                   BSD-3-Clause AND MIT",
+        // Capabilities that a container is given are those of root in it.
+        user: "0:0",
+        packages: &["iptables", "kmod", "netbase", "nftables"],
+        mounts: &[
+            "/etc/portolan/ca",
+            "/etc/portolan/controllers",
+            "/run/secrets/portolan",
+            "/usr/lib/modules",
+            "/var/lib/portolan",
+        ],
+    },
+];
+
+/// Where programs are looked for.
+pub(super) const PATH: &str = "/usr/sbin:/usr/bin";
+
+/// Folders of every image: what any runtime mounts something over, and where data may be.
+pub(super) const FOLDERS: &[&str] = &[
+    "/dev",
+    "/proc",
+    "/run",
+    "/srv",
+    "/sys",
+    "/usr/bin",
+    "/usr/sbin",
+    "/var",
+];
+
+/// Links of every image, beside the merged tree.
+pub(super) const LINKS: &[(&str, &str)] = &[("/var/run", "../run")];
+
+/// Links of Debian's alternatives, which no package lists, by the package that they belong to: the
+/// newer variant is its default.
+pub(super) const ALTERNATIVES: &[(&str, &str, &str)] = &[
+    ("iptables", "/usr/sbin/iptables", "xtables-nft-multi"),
+    ("iptables", "/usr/sbin/iptables-save", "xtables-nft-multi"),
+    (
+        "iptables",
+        "/usr/sbin/iptables-restore",
+        "xtables-nft-multi",
+    ),
+    ("iptables", "/usr/sbin/ip6tables", "xtables-nft-multi"),
+    ("iptables", "/usr/sbin/ip6tables-save", "xtables-nft-multi"),
+    (
+        "iptables",
+        "/usr/sbin/ip6tables-restore",
+        "xtables-nft-multi",
+    ),
+];
+
+/// Small files of every image.
+pub(super) const TEXTS: &[(&str, &str)] = &[
+    (
+        "/etc/passwd",
+        "root:x:0:0:root:/:/usr/sbin/nologin\n\
+         portolan:x:65532:65532:portolan:/:/usr/sbin/nologin\n",
+    ),
+    ("/etc/group", "root:x:0:\nportolan:x:65532:\n"),
+    // Entries that a pod is given for its hosts file go before DNS.
+    (
+        "/etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\n",
+    ),
+];
+
+/// Whether a file of a package is taken: the programs that the agent starts and what those read. Not
+/// what else the packages have, which would only be more to keep safe.
+pub(super) fn wants(place: &str) -> bool {
+    const FILES: &[&str] = &[
+        "/etc/protocols",
+        "/usr/bin/kmod",
+        "/usr/sbin/modprobe",
+        "/usr/sbin/nft",
+        "/usr/sbin/xtables-legacy-multi",
+        "/usr/sbin/xtables-nft-multi",
+    ];
+    const TOOLS: &[&str] = &["iptables", "ip6tables"];
+    const VARIANTS: &[&str] = &["-nft", "-legacy"];
+    const EXTENSIONS: &[&str] = &["libxt_", "libipt_", "libip6t_"];
+    let (folder, name) = place.rsplit_once('/').unwrap_or_default();
+    let begins = |with: &&str| name.starts_with(*with);
+    let of_variant = |tool: &&str| {
+        let rest = name.strip_prefix(*tool);
+        rest.is_some_and(|rest| VARIANTS.iter().any(|variant| rest.starts_with(variant)))
+    };
+    FILES.contains(&place)
+        || (folder == "/usr/sbin" && TOOLS.iter().any(of_variant))
+        || (folder.ends_with("/xtables") && EXTENSIONS.iter().any(begins))
+}
+
+/// What is said of an image, in its configuration and in its manifest.
+pub(super) fn labels<'a>(
+    recipe: &Recipe,
+    version: &str,
+    revision: Option<&str>,
+    packages: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Vec<(&'static str, String)> {
+    let packages: Vec<String> = packages
+        .map(|(name, version)| format!("{name}={version}"))
+        .collect();
+    let mut labels = vec![
+        ("org.opencontainers.image.title", recipe.title.to_owned()),
+        (
+            "org.opencontainers.image.description",
+            recipe.description.to_owned(),
+        ),
+        ("org.opencontainers.image.version", version.to_owned()),
+        (
+            "org.opencontainers.image.licenses",
+            recipe.licences.to_owned(),
+        ),
+        (PACKAGES_LABEL, packages.join(" ")),
+    ];
+    if let Some(revision) = revision {
+        labels.push(("org.opencontainers.image.revision", revision.to_owned()));
+    }
+    labels
+}
+
+/// Names and versions of the Debian packages in an image.
+pub(super) const PACKAGES_LABEL: &str = "dev.portolan.image.debian-packages";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nested::root;
+    use crate::packages;
+
+    fn read(path: &str) -> String {
+        std::fs::read_to_string(root().join(path)).unwrap()
+    }
+
+    #[test]
+    fn what_the_agent_starts_is_wanted_and_what_else_packages_have_is_not() {
+        for place in [
+            "/usr/sbin/iptables-nft-save",
+            "/usr/sbin/ip6tables-legacy-restore",
+            "/usr/sbin/xtables-legacy-multi",
+            "/usr/sbin/modprobe",
+            "/usr/bin/kmod",
+            "/usr/sbin/nft",
+            "/usr/lib/x86_64-linux-gnu/xtables/libxt_set.so",
+            "/usr/lib/aarch64-linux-gnu/xtables/libip6t_REJECT.so",
+            "/etc/protocols",
+        ] {
+            assert!(wants(place), "{place}");
+        }
+        for place in [
+            "/usr/sbin/arptables-nft",
+            "/usr/sbin/iptables-apply",
+            "/usr/sbin/iptables-restore-translate",
+            "/usr/bin/iptables-xml",
+            "/usr/sbin/nfnl_osf",
+            "/usr/sbin/rmmod",
+            "/usr/lib/x86_64-linux-gnu/xtables/libebt_arp.so",
+            "/usr/share/doc/iptables/copyright",
+            "/etc/services",
+            "nft",
+        ] {
+            assert!(!wants(place), "{place}");
+        }
+    }
+
+    /// Names in the agent's only file that starts programs, and in those that call it.
+    #[test]
+    fn whatever_program_the_agent_names_is_wanted() {
+        let mut named = Vec::new();
+        for file in ["dump", "iptables", "modules", "rules", "servers", "tool"] {
+            let text = read(&format!("node-agent/src/kernel/linux/{file}.rs"));
+            for call in ["tool::run(\"", "tool::start(\""] {
+                let names = text.split(call).skip(1);
+                named.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+            }
+        }
+        named.sort_unstable();
+        assert_eq!(named, ["modprobe", "nft"], "look at the packages, too");
+        for name in named {
+            assert!(wants(&format!("/usr/sbin/{name}")), "{name}");
+        }
+        let variants = read("node-agent/src/kernel/linux/iptables.rs");
+        for form in [
+            "{iptables}-nft-{act}",
+            "{iptables}-legacy-{act}",
+            "{iptables}-{act}",
+        ] {
+            assert!(variants.contains(form), "{form}");
+        }
+        for (package, place, _) in ALTERNATIVES {
+            assert!(place.starts_with("/usr/sbin/ip"), "{package} {place}");
+        }
+    }
+
+    #[test]
+    fn every_package_of_an_image_is_in_the_table_of_packages() {
+        for package in IMAGES.iter().flat_map(|recipe| recipe.packages) {
+            let mut known = packages::PROGRAMS.iter().chain(packages::FILES);
+            let known = known.any(|program| program.package == *package);
+            assert!(known, "{package} would be missing on a fresh machine");
+        }
+    }
+
+    #[test]
+    fn what_is_said_holds_packages_by_version_and_the_revision_if_there_is_one() {
+        let packages = packages::Versions::from([
+            ("kmod".to_owned(), "30+1".to_owned()),
+            ("libc6".to_owned(), "2.36".to_owned()),
+        ]);
+        let labels = |revision| labels(&IMAGES[1], "1.2.3", revision, packages.iter());
+        let find = |key: &str| {
+            let found = labels(Some("abc")).into_iter().find(|label| label.0 == key);
+            found.map(|label| label.1)
+        };
+        assert_eq!(find(PACKAGES_LABEL).unwrap(), "kmod=30+1 libc6=2.36");
+        assert_eq!(find("org.opencontainers.image.version").unwrap(), "1.2.3");
+        assert_eq!(find("org.opencontainers.image.revision").unwrap(), "abc");
+        assert_eq!(labels(Some("abc")).len(), labels(None).len() + 1);
+    }
+
+    #[test]
+    fn images_are_named_as_the_chart_names_them() {
+        let helpers = read("charts/portolan/templates/_helpers.tpl");
+        assert!(helpers.contains(r#"printf "%s/portolan-%s:%s""#));
+        for (recipe, file) in IMAGES.iter().zip(["controller", "agents"]) {
+            let component = recipe.name.strip_prefix("portolan-").unwrap();
+            let text = read(&format!("charts/portolan/templates/{file}.yaml"));
+            let asks = format!(r#""component" "{component}""#);
+            assert!(text.contains(&asks), "{file}.yaml: {asks}");
+        }
+    }
+}
