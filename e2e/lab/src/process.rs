@@ -1,7 +1,7 @@
 //! The only place that starts programs. It touches the process table and nothing else.
 //!
 //! Invariant: what is started is named in `packages.rs`, is a developer's tool that building needs
-//! anyway (cargo, git, go for the control plane), or was built or found by `nested.rs` and
+//! anyway (cargo, rustc, git, go for the control plane), or was built or found by `nested.rs` and
 //! `tools.rs`. Long-running children die with the lab.
 
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use crate::packages;
 
 /// Known by name: whoever can build this project has them. Without go all but the control plane can
 /// be built; `tools.rs` says so.
-const DEVELOPER_TOOLS: &[&str] = &["cargo", "git", "go"];
+const DEVELOPER_TOOLS: &[&str] = &["cargo", "git", "go", "rustc"];
 
 /// What an outer `cargo run` sets for one package; a nested cargo must not see it as its own.
 const OUTER_CARGO: &[&str] = &[

@@ -197,7 +197,8 @@ fn configure(recipe: &Recipe, labels: &[(&str, String)]) -> Vec<String> {
     all
 }
 
-/// All times are the first there is, and buildah's version is left out: neither makes another image.
+/// All times are the first there is, and buildah's version is left out: neither makes another image. It is
+/// compressed here, or whoever pushes it would do so, and it would have another digest in the registry.
 fn commit(recipe: &Recipe, archive: &Path, reference: &str) -> Vec<String> {
     let archive = format!("oci-archive:{}:{reference}", archive.display());
     words(&[
@@ -208,6 +209,7 @@ fn commit(recipe: &Recipe, archive: &Path, reference: &str) -> Vec<String> {
         "--timestamp",
         "0",
         "--identity-label=false",
+        "--disable-compression=false",
         "--rm",
         recipe.name,
         &archive,
@@ -230,7 +232,12 @@ fn words(words: &[&str]) -> Vec<String> {
 
 /// What to do about a failure that has to do with the machine.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
-    const NO_SPACE: &[&str] = &["no space left on device", "disk quota exceeded"];
+    const NO_SPACE: &[&str] = &[
+        "no space left on device",
+        "disk quota exceeded",
+        // What buildah says of a layer that it could not write.
+        "read/write on closed pipe",
+    ];
     const NO_NAMESPACE: &[&str] = &[
         "newuidmap",
         "newgidmap",
@@ -285,8 +292,8 @@ mod tests {
         let line = commit(&IMAGES[0], Path::new("/c/a.tar"), "r.example:5000/p/c:1").join(" ");
         assert_eq!(
             line,
-            "commit --quiet --format oci --timestamp 0 --identity-label=false --rm \
-             portolan-controller oci-archive:/c/a.tar:r.example:5000/p/c:1"
+            "commit --quiet --format oci --timestamp 0 --identity-label=false \
+             --disable-compression=false --rm portolan-controller oci-archive:/c/a.tar:r.example:5000/p/c:1"
         );
         let line = copy(&IMAGES[1], Path::new("/c/root")).join(" ");
         assert_eq!(line, "copy --quiet --chown 0:0 portolan-agent /c/root /");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::buildah::Store;
 use super::chart::Container;
-use super::contents::place_of;
+use super::contents::{crates_path, place_of};
 use super::debian;
 use super::oci::{Image, Kind, look};
 use super::recipe::{PACKAGES_LABEL, PATH, Recipe};
@@ -180,10 +180,9 @@ impl Subject<'_> {
             .chain([self.recipe.name])
             .collect();
         ensure!(names.len() > 1, "there is not even a C library: {packages}");
-        let lacking = names.iter().filter(|name| {
-            let path = debian::copyright_path(name);
-            look(&self.image.places, &path).is_none()
-        });
+        let paths = names.iter().map(|name| debian::copyright_path(name));
+        let paths = paths.chain([crates_path(self.recipe)]);
+        let lacking = paths.filter(|path| look(&self.image.places, path).is_none());
         none(&lacking.collect::<Vec<_>>())
     }
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::debian;
 use super::recipe::{self, Recipe};
+use super::{crates, debian};
 use crate::guest::recipe::MERGED;
 use crate::installed::Files;
 use crate::nested;
@@ -107,6 +107,12 @@ impl Contents {
         self.put("/etc/os-release", Entry::File(release));
         let own = debian::copyright_path(recipe.name);
         self.put(&own, Entry::File(nested::root().join("LICENSE")));
+        let crates = crates::notices(recipe.name, recipe.licences)?;
+        self.put(&crates_path(recipe), Entry::Text(crates));
+        if let Some(path) = crates::standard_library()? {
+            let place = format!("/usr/share/doc/{}/standard-library.html", recipe.name);
+            self.put(&place, Entry::File(path));
+        }
         Ok(())
     }
 
@@ -144,6 +150,11 @@ impl Contents {
         }
         Ok(())
     }
+}
+
+/// Where it says which crates the program of an image is made of.
+pub(super) fn crates_path(recipe: &Recipe) -> String {
+    format!("/usr/share/doc/{}/crates", recipe.name)
 }
 
 /// Where the program of an image is.
@@ -228,6 +239,7 @@ mod tests {
         for place in [
             "/usr/share/doc/libc6/copyright",
             "/usr/share/doc/portolan-controller/copyright",
+            "/usr/share/doc/portolan-controller/crates",
             "/usr/share/common-licenses/LGPL-2.1",
             "/var/lib/dpkg/status.d/libc6",
             "/etc/os-release",

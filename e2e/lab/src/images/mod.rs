@@ -8,6 +8,7 @@ mod buildah;
 mod chart;
 mod check;
 mod contents;
+mod crates;
 mod debian;
 pub mod name;
 mod oci;

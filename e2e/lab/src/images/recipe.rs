@@ -26,7 +26,8 @@ pub(super) const IMAGES: &[Recipe] = &[
         name: "portolan-controller",
         title: "Portolan controller",
         description: "Watches a Kubernetes cluster once and plans the service proxy of every node.",
-        licences: "Apache-2.0 AND LGPL-2.1-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1",
+        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND LGPL-2.1-or-later AND \
+                   GPL-3.0-or-later WITH GCC-exception-3.1",
         user: "65532:65532",
         packages: &[],
         mounts: &[
@@ -38,9 +39,9 @@ pub(super) const IMAGES: &[Recipe] = &[
         name: "portolan-agent",
         title: "Portolan node agent",
         description: "Programs IPVS, sets, rules and routes of a Kubernetes node as its plan says.",
-        licences: "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later AND \
-                   LGPL-3.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND \
-                   BSD-3-Clause AND MIT",
+        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND GPL-2.0-only AND \
+                   GPL-2.0-or-later AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND \
+                   GPL-3.0-or-later WITH GCC-exception-3.1",
         // Capabilities that a container is given are those of root in it.
         user: "0:0",
         packages: &["iptables", "kmod", "netbase", "nftables"],
