@@ -16,7 +16,7 @@ app.kubernetes.io/component: {{ .component }}
 {{/* The image of a component: its own in full, or the one in the repository. */}}
 {{- define "portolan.image" -}}
 {{- with .own }}{{ . }}{{ else -}}
-{{- $missing := "image.repository is required, there is no default registry: build both images, push them and give --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
+{{- $missing := "image.repository is required, there is no default registry: make both images with `cargo lab image`, push them and give --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
 {{- $repository := required $missing .root.Values.image.repository -}}
 {{- printf "%s/portolan-%s:%s" (trimSuffix "/" $repository) .component (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}

@@ -257,10 +257,10 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
         )
     } else if said.contains("buildah") && NO_NAMESPACE.iter().any(says) {
         Some(
-            "without root buildah needs user namespaces: ranges in /etc/subuid and /etc/subgid (`sudo \
-             usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`), the package \
-             uidmap, and a kernel that lets users have them (`sysctl user.max_user_namespaces \
-             kernel.unprivileged_userns_clone`); or run this as root",
+            "buildah needs root (inside of a container, a privileged one), or user namespaces: ranges in \
+             /etc/subuid and /etc/subgid (`sudo usermod --add-subuids 100000-165535 --add-subgids \
+             100000-165535 $USER`), the package uidmap, and a kernel that lets users have them (`sysctl \
+             user.max_user_namespaces` above 0)",
         )
     } else {
         None
@@ -333,7 +333,7 @@ mod tests {
             "`buildah run` failed: error during unshare(CLONE_NEWUSER): Operation not permitted",
             "buildah: Found no UID ranges set aside for user \"a\" in /etc/subuid.",
         ] {
-            assert!(remedy(said).unwrap().contains("run this as root"), "{said}");
+            assert!(remedy(said).unwrap().contains("/etc/subuid"), "{said}");
         }
         assert_eq!(
             remedy("`cargo build` failed: operation not permitted"),
