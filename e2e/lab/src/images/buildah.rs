@@ -59,6 +59,19 @@ impl Store {
         self.folder.join(name)
     }
 
+    /// Whether anything can be built and started in it.
+    ///
+    /// # Errors
+    /// It cannot; the message says what to do.
+    pub(super) fn probe(&self) -> Result<()> {
+        const NAME: &str = "probe";
+        usable(&self.folder)?;
+        self.run(&words(&["from", "--name", NAME, "scratch"]))?;
+        // That there is no such program is how far it should come.
+        self.run_in(NAME, &[], &words(&["/nothing"]))?;
+        self.run(&words(&["rm", NAME])).map(drop)
+    }
+
     /// Makes an archive of an image that holds this folder.
     ///
     /// # Errors
@@ -271,7 +284,7 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// There is a colon in it.
-pub(super) fn usable(folder: &Path) -> Result<()> {
+fn usable(folder: &Path) -> Result<()> {
     if folder.to_string_lossy().contains(':') {
         bail!(
             "there is a colon in {}, which buildah takes for the beginning of a tag; name another \

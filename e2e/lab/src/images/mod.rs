@@ -64,13 +64,14 @@ pub fn verify(sink: &mut dyn Write) -> Result<bool> {
 }
 
 fn make(order: &Order, sink: &mut dyn Write) -> Result<bool> {
-    let works = Works::prepare(order)?;
+    // Before a build that takes long.
     let output = match &order.output {
         Some(folder) => folder.clone(),
         None => cache::folder("images")?,
     };
     fs::create_dir_all(&output).with_context(|| format!("creating {}", output.display()))?;
     let output = fs::canonicalize(&output).with_context(|| output.display().to_string())?;
+    let works = Works::prepare(order)?;
     let mut all = Vec::new();
     let mut checks = Checks::new(sink);
     for recipe in IMAGES {
@@ -143,9 +144,9 @@ impl Works {
     fn prepare(order: &Order) -> Result<Self> {
         packages::ensure()?;
         let containers = chart::containers()?;
-        let programs = Programs::build(order.profile)?;
         let store = Store::make()?;
-        buildah::usable(&store.path(""))?;
+        store.probe()?;
+        let programs = Programs::build(order.profile)?;
         Ok(Self {
             programs,
             containers,
