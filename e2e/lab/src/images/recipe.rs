@@ -205,12 +205,18 @@ mod tests {
         }
     }
 
-    /// Names in the agent's only file that starts programs, and in those that call it.
+    /// Names in the files that may call the agent's only file that starts programs.
     #[test]
     fn whatever_program_the_agent_names_is_wanted() {
         let mut named = Vec::new();
-        for file in ["dump", "iptables", "modules", "rules", "servers", "tool"] {
-            let text = read(&format!("node-agent/src/kernel/linux/{file}.rs"));
+        let mut paths = vec![root().join("node-agent/src/kernel/linux")];
+        while let Some(path) = paths.pop() {
+            if path.is_dir() {
+                let below = std::fs::read_dir(path).unwrap();
+                paths.extend(below.map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
             for call in ["tool::run(\"", "tool::start(\""] {
                 let names = text.split(call).skip(1);
                 named.extend(names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
