@@ -177,8 +177,7 @@ struct Image {
     /// Where portolan-controller.tar and portolan-agent.tar go; by default into the lab's cache
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// How programs are built: as they are shipped, which takes over ten minutes the first time, or as tests
-    /// have them
+    /// How programs are built: as they are shipped, which takes minutes the first time, or as tests have them
     #[arg(long, value_enum, default_value_t = ImageProfile::Shipped)]
     profile: ImageProfile,
 }
