@@ -362,19 +362,26 @@ impl<K: Kernel> Programmer<K> {
         desired: &Desired,
         outcome: &mut Outcome,
     ) {
-        for (op, result) in ops.iter().zip(self.kernel.apply(ops)) {
+        let results = self.kernel.apply(ops);
+        let mut rest = ops.iter().zip(results);
+        // Runs of what was done, between what was not.
+        let mut done = 0..0;
+        for (place, (op, result)) in rest.by_ref().enumerate() {
             match result {
                 Ok(()) => {
                     outcome.operations += 1;
-                    shadow.note(op);
                     self.flows.note(op, desired);
+                    done.end = place + 1;
                 }
                 Err(error) => {
+                    shadow.note_all(&ops[done]);
+                    done = place + 1..place + 1;
                     self.drift.failed(op);
                     outcome.fail_op(op, &error);
                 }
             }
         }
+        shadow.note_all(&ops[done]);
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from

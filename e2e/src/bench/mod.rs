@@ -49,10 +49,10 @@ use crate::{stop, witness};
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Options {
     /// Services of the cluster.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     services: u32,
     /// Endpoints of each.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=5000))]
     endpoints: u32,
     /// How often each thing is measured; an odd number has a middle.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]

@@ -259,9 +259,9 @@ impl<'a> Builder<'a> {
             self.sets.guard(place.key, &place.port.source_ranges);
         }
         let backends = plan.backends(place.service, place.port, list, family);
+        let backends = backends.map(|list| list.as_slice()).unwrap_or_default();
         let real_servers: BTreeMap<_, _> = backends
             .iter()
-            .flat_map(|list| list.as_slice())
             .map(|b| {
                 (
                     RealServerKey {

@@ -134,6 +134,39 @@ impl Observed {
         }
     }
 
+    /// Notes that all of these were done, in order. The real servers of a virtual server come one after
+    /// the other and cost one look-up.
+    pub fn note_all(&mut self, ops: &[Op]) {
+        let of = |op: &Op| match op {
+            Op::AddRealServer { server, .. } => Some(*server),
+            _ => None,
+        };
+        for run in ops.chunk_by(|left, right| of(left).is_some() && of(left) == of(right)) {
+            match run.first().and_then(of) {
+                Some(server) => self.note_real_servers(&server, run),
+                None => run.iter().for_each(|op| self.note(op)),
+            }
+        }
+    }
+
+    fn note_real_servers(&mut self, server: &VirtualServerKey, added: &[Op]) {
+        let Some(held) = self.virtual_servers.get_mut(server) else {
+            return;
+        };
+        let added = added.iter().filter_map(|op| match op {
+            Op::AddRealServer {
+                backend, weight, ..
+            } => Some((*backend, *weight)),
+            _ => None,
+        });
+        if held.real_servers.is_empty() {
+            // All at once, which makes them smaller than one by one.
+            held.real_servers = added.collect();
+        } else {
+            held.real_servers.extend(added);
+        }
+    }
+
     fn note_set(&mut self, op: &Op) {
         match op {
             Op::CreateSet { set, max_elements } => {
