@@ -3,10 +3,6 @@
 
 use std::process::ExitCode;
 
-/// A first plan and a look at the whole kernel take many times what stays of them.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     portolan_agent::cli::main()
 }

@@ -74,8 +74,7 @@ pub struct Programmer<K> {
     applied: watch::Sender<Applied>,
     health: Arc<Health>,
     flows: flows::Flows,
-    /// What Services want together; `None` unless the shadow is as the plan wants it that was taken
-    /// last.
+    /// What Services want together; `None` unless the shadow is as the plan taken last wants it.
     shared: Option<Shared>,
     /// Where the plan is from that was taken last.
     source: Source,
@@ -362,11 +361,10 @@ impl<K: Kernel> Programmer<K> {
         desired: &Desired,
         outcome: &mut Outcome,
     ) {
-        let results = self.kernel.apply(ops);
-        let mut rest = ops.iter().zip(results);
-        // Runs of what was done, between what was not.
+        let results = ops.iter().zip(self.kernel.apply(ops));
+        // What was done since something was not.
         let mut done = 0..0;
-        for (place, (op, result)) in rest.by_ref().enumerate() {
+        for (place, (op, result)) in results.enumerate() {
             match result {
                 Ok(()) => {
                     outcome.operations += 1;

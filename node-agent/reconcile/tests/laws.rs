@@ -293,9 +293,13 @@ proptest! {
         owned.claim(&second);
         let ops: Vec<Op> =
             diff(&kernel.state, &second, &owned).into_iter().flat_map(|(_, ops)| ops).collect();
-        for op in &ops[..done.index(ops.len() + 1)] {
+        let done = &ops[..done.index(ops.len() + 1)];
+        let mut together = kernel.state.clone();
+        together.note_all(done);
+        for op in done {
             kernel.apply(op).unwrap();
         }
+        prop_assert_eq!(&together, &kernel.state, "noted together as one by one");
         pass(&mut kernel, &second, &mut owned, |_| {});
         agrees(&kernel.state, &second);
     }
