@@ -2,7 +2,7 @@
 //! thread per namespace serves all of its ports, both families.
 
 use std::io::{ErrorKind, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -100,14 +100,15 @@ impl Socket {
     fn open((protocol, port): (Protocol, u16)) -> Result<Vec<Self>> {
         // The unspecified IPv6 address serves both families (bindv6only is off by default), where there
         // is IPv6.
-        let any = [
-            IpAddr::from(Ipv6Addr::UNSPECIFIED),
-            Ipv4Addr::UNSPECIFIED.into(),
-        ];
-        let addresses = any.map(|address| SocketAddr::new(address, port));
+        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let instead = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let sockets = match protocol {
-            Protocol::Tcp => TcpListener::bind(&addresses[..]).map(|tcp| vec![Self::Tcp(tcp)]),
-            Protocol::Udp => UdpSocket::bind(&addresses[..]).map(|udp| vec![Self::Udp(udp)]),
+            Protocol::Tcp => TcpListener::bind(address)
+                .or_else(|error| unless_known(error, || TcpListener::bind(instead)))
+                .map(|tcp| vec![Self::Tcp(tcp)]),
+            Protocol::Udp => UdpSocket::bind(address)
+                .or_else(|error| unless_known(error, || UdpSocket::bind(instead)))
+                .map(|udp| vec![Self::Udp(udp)]),
             Protocol::Sctp => association::listeners(port)
                 .map(|sockets| sockets.into_iter().map(Self::Udp).collect()),
             Protocol::Icmp => bail!("ICMP has no ports to serve"),
@@ -143,6 +144,18 @@ impl Socket {
                 Err(error) => return Err(error).with_context(|| format!("serve as {name}")),
             }
         }
+    }
+}
+
+/// Something else where the kernel does not know the family of an address.
+fn unless_known<T>(
+    error: std::io::Error,
+    other: impl FnOnce() -> std::io::Result<T>,
+) -> std::io::Result<T> {
+    if error.raw_os_error() == Some(nix::errno::Errno::EAFNOSUPPORT as i32) {
+        other()
+    } else {
+        Err(error)
     }
 }
 

@@ -63,9 +63,12 @@ pub struct Desired {
     pub node_ports: BTreeSet<(Protocol, u16)>,
     /// Ranges in which nothing is ours.
     pub excluded: Vec<IpNet>,
-    /// Why nothing of IPv6 is wanted though the plan gives the node IPv6 addresses or pods: one of the
-    /// two is wrong. On a node that has none by its plan either, nothing is.
+    /// Why Services are not served at their IPv6 addresses though the plan gives the node IPv6 addresses or
+    /// pods: one of the two is wrong. On a node that has none by its plan either, nothing is.
     pub lacks_ipv6: Option<Ipv6Off>,
+    /// Families in which the plan has nothing and nobody reaches the node. Rules of ours that are there are
+    /// kept right, and where there are none, none are loaded.
+    pub idle: BTreeSet<Family>,
 }
 
 /// A set as it should be.
@@ -137,6 +140,8 @@ struct Builder<'a> {
     node_ports: BTreeSet<IpAddr>,
     /// Addresses of the Service at hand.
     addresses: BTreeSet<IpAddr>,
+    /// Whether some Service would answer in a family that the node does not have.
+    left_out: bool,
     /// Where some Service answers, or would if it had endpoints.
     places: BTreeSet<VirtualServerKey>,
 }
@@ -186,7 +191,8 @@ impl<'a> Builder<'a> {
             contested: BTreeSet::new(),
             node_ports: BTreeSet::new(),
             excluded: settings.exclude_cidrs.clone(),
-            lacks_ipv6: host.machine.ipv6_off.filter(|_| has_ipv6(node)),
+            lacks_ipv6: None,
+            idle: BTreeSet::new(),
         };
         Self {
             settings,
@@ -195,6 +201,7 @@ impl<'a> Builder<'a> {
             sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
             addresses: BTreeSet::new(),
+            left_out: false,
             places: BTreeSet::new(),
         }
     }
@@ -242,7 +249,11 @@ impl<'a> Builder<'a> {
         let mut excluded = self.settings.exclude_cidrs.iter();
         let Some(list) = place.list() else { return };
         let family = Family::of(address);
-        if !self.host.knows(family) || excluded.any(|range| range.contains(&address)) {
+        if excluded.any(|range| range.contains(&address)) {
+            return;
+        }
+        if !self.host.knows(family) {
+            self.left_out = true;
             return;
         }
         if !self.places.insert(place.key) {
@@ -328,6 +339,10 @@ impl<'a> Builder<'a> {
         };
         let families = Family::BOTH.into_iter().filter(matters);
         self.desired.rules = families.map(rules).collect();
+        let idle = |family: &Family| !self.sets.answers(*family) && !host.is_reached_over(*family);
+        self.desired.idle = Family::BOTH.into_iter().filter(idle).collect();
+        let off = host.machine.ipv6_off;
+        self.desired.lacks_ipv6 = off.filter(|_| self.left_out && has_ipv6(node));
         self.desired.health_ports.sort();
         Desired {
             routes,

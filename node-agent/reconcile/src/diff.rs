@@ -253,6 +253,9 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let unread = |family| observed.unread_rules.contains_key(&family);
     for rules in desired.rules.iter().filter(|rules| !unread(rules.family)) {
         let found = observed.rules.get(&rules.family).unwrap_or(&nothing);
+        if found.is_empty() && desired.idle.contains(&rules.family) {
+            continue;
+        }
         if let Some(text) = restore_text(rules, found) {
             let (family, rules) = (rules.family, Box::new(rules.expected()));
             batch.push(

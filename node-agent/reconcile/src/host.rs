@@ -53,7 +53,7 @@ pub struct Machine {
 pub enum Ipv6Off {
     /// The kernel was started or built without it.
     NotInKernel,
-    /// A setting switches it off on all interfaces.
+    /// A setting switches it off, and no interface but `lo` has an address all the same.
     Disabled,
 }
 
@@ -143,9 +143,15 @@ impl HostNetwork {
         family == Family::Ipv4 || self.machine.ipv6_off.is_none()
     }
 
+    /// Whether the node has an address of this family, were it that of `lo`.
+    pub(crate) fn speaks(&self, family: Family) -> bool {
+        let mut addresses = self.addresses.iter();
+        addresses.any(|host| Family::of(host.address) == family)
+    }
+
     /// Whether others may reach the node over this family: it has an address that is neither for itself
     /// nor for one link alone.
-    pub(crate) fn speaks(&self, family: Family) -> bool {
+    pub(crate) fn is_reached_over(&self, family: Family) -> bool {
         let mut addresses = self.addresses.iter().map(|host| host.address);
         addresses.any(|address| {
             Family::of(address) == family && !address.is_loopback() && !is_of_one_link(address)

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
 use portolan_reconcile::rules::{ObservedRules, Rules, restore_text};
 use portolan_reconcile::{
-    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, Ipv6Off, LocalRoute, SetId,
-    SetRole,
+    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, Ipv6Off, LocalRoute, Observed,
+    Op, Owned, SetId, SetRole, diff,
 };
 
 fn plan() -> NodePlan {
@@ -66,6 +66,39 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
         .retain(|range| range.addr().is_ipv4());
     let plan = document.into_plan().unwrap();
     assert_eq!(families(&plan, &lonely), [Family::Ipv4]);
+    // What every kernel with IPv6 has by itself.
+    let by_itself =
+        ["::1/128", "fe80::1/64"].map(|text| HostAddress::on("eth0", text.parse().unwrap()));
+    lonely.addresses.extend(by_itself);
+    let desired = Desired::new(&plan, &lonely).unwrap();
+    assert_eq!(desired.idle, [Family::Ipv6].into());
+    let loaded = |observed: &Observed| -> Vec<_> {
+        let phases = diff(observed, &desired, &Owned::default()).into_iter();
+        let ops = phases.flat_map(|(_, ops)| ops);
+        ops.filter_map(|op| match op {
+            Op::LoadRules { family, .. } => Some(family),
+            _ => None,
+        })
+        .collect()
+    };
+    let mut observed = Observed::default();
+    assert_eq!(
+        loaded(&observed),
+        [Family::Ipv4],
+        "none are there, and none are missed"
+    );
+    let other = Settings {
+        drop_invalid: false,
+        ..Settings::default()
+    };
+    let others = Rules::new(Family::Ipv6, &other, true).expected();
+    observed.rules.insert(Family::Ipv6, others);
+    assert_eq!(
+        loaded(&observed),
+        Family::BOTH,
+        "what is there is kept right"
+    );
+    assert_eq!(Desired::new(&plan, &host()).unwrap().idle, [].into());
     assert_eq!(families(&plan, &host()), Family::BOTH, "the node has both");
 }
 
@@ -114,6 +147,16 @@ fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
         let plan = document.clone().into_plan().unwrap();
         Desired::new(&plan, &off).unwrap().lacks_ipv6
     };
+    assert_eq!(lacks(&document), Some(Ipv6Off::Disabled));
+    let mut of_ipv4 = document.clone();
+    for port in of_ipv4.services.iter_mut().flat_map(|s| &mut s.ports) {
+        let frontends = &mut port.frontends;
+        frontends.retain(|frontend| frontend.address.is_none_or(|address| address.is_ipv4()));
+    }
+    let serves =
+        |ports: &[portolan_plan::PortDocument]| ports.iter().all(|port| !port.frontends.is_empty());
+    of_ipv4.services.retain(|service| serves(&service.ports));
+    assert_eq!(lacks(&of_ipv4), None, "no Service is missed");
     document.pod_cidrs.retain(|range| range.addr().is_ipv4());
     assert_eq!(
         lacks(&document),

@@ -110,7 +110,6 @@ impl<K: Kernel> Programmer<K> {
         ground: &Ground,
         outcome: &mut Outcome,
     ) -> Result<(), KernelError> {
-        self.kernel.foresee_observing();
         let last = self.last_network.clone();
         let seen = self.steady_network(&ground.device, last.as_ref());
         let network = match (seen, last) {
@@ -121,6 +120,7 @@ impl<K: Kernel> Programmer<K> {
                 last
             }
         };
+        self.kernel.foresee_observing();
         let sysctls = self.kernel.sysctls(&ground.sysctls(&network.host));
         self.begun = Some(Begun { network, sysctls });
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan_plan::Family;
 
 use super::{DriftKind, Drifted, is_fleeting};
+use crate::rules::ObservedRules;
 use crate::{Desired, Observed, sysctls};
 
 /// How much drifted, of each kind that ever did.
@@ -170,5 +171,7 @@ fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
 
 fn rules_are_right(family: Family, state: &Observed, desired: &Desired) -> bool {
     let mut wanted = desired.rules.iter().filter(|rules| rules.family == family);
-    wanted.all(|rules| state.rules.get(&family) == Some(&rules.expected()))
+    let held = state.rules.get(&family);
+    let is_idle = desired.idle.contains(&family) && held.is_none_or(ObservedRules::is_empty);
+    is_idle || wanted.all(|rules| held == Some(&rules.expected()))
 }

@@ -1,5 +1,6 @@
 //! What kernel settings depend on besides the network, from `/sys` and `/proc`.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 
 use portolan_reconcile::{Ipv6Off, Machine};
@@ -19,18 +20,24 @@ pub fn read() -> Machine {
         kernel: version(&text(RELEASE)).unwrap_or_default(),
         limits_conntrack: limits_conntrack(),
         ipv6_off: ipv6_off(
-            &std::fs::exists(IPV6_ADDRESSES),
+            &std::fs::read_to_string(IPV6_ADDRESSES),
             std::fs::read_to_string(IPV6_OFF).ok().as_deref(),
         ),
     }
 }
 
-/// Why there is no IPv6, by whether there is a list of addresses, and the setting (S-182). Where neither
-/// can be read it is tried.
-fn ipv6_off(list: &std::io::Result<bool>, setting: Option<&str>) -> Option<Ipv6Off> {
+/// Why there is no IPv6, by the list of addresses and the setting (S-182). Where neither can be read it is
+/// tried. An interface may have IPv6 though it is off for all: that says what they begin with.
+fn ipv6_off(list: &std::io::Result<String>, setting: Option<&str>) -> Option<Ipv6Off> {
     match (list, setting.map(str::trim)) {
-        (_, Some("1")) => Some(Ipv6Off::Disabled),
-        (Ok(false), _) => Some(Ipv6Off::NotInKernel),
+        (Err(error), _) if error.kind() == ErrorKind::NotFound => Some(Ipv6Off::NotInKernel),
+        (Ok(list), Some("1")) => {
+            let mut interfaces = list
+                .lines()
+                .filter_map(|line| line.split_whitespace().last());
+            let off = interfaces.all(|name| name == "lo");
+            off.then_some(Ipv6Off::Disabled)
+        }
         _ => None,
     }
 }
@@ -64,14 +71,23 @@ mod tests {
 
     #[test]
     fn ipv6_is_off_where_the_kernel_has_none_or_a_setting_says_so() {
-        let unreadable = || Err(std::io::ErrorKind::PermissionDenied.into());
+        let list = |text: &str| Ok(text.to_owned());
+        let failed = |kind: ErrorKind| Err(kind.into());
+        let one = "fe800000000000000000000000000001 02 40 20 80     eth0\n";
+        let own = "00000000000000000000000000000001 01 80 10 80       lo\n";
         for (list, setting, wanted) in [
-            (Ok(true), Some("0\n"), None),
-            (Ok(true), Some("1\n"), Some(Ipv6Off::Disabled)),
-            (Ok(false), None, Some(Ipv6Off::NotInKernel)),
-            (Ok(true), None, None),
-            (unreadable(), None, None),
-            (unreadable(), Some("1\n"), Some(Ipv6Off::Disabled)),
+            (list(one), Some("0\n"), None),
+            (list(""), Some("0\n"), None),
+            (list(""), Some("1\n"), Some(Ipv6Off::Disabled)),
+            (list(own), Some("1\n"), Some(Ipv6Off::Disabled)),
+            (list(&(own.to_owned() + one)), Some("1\n"), None),
+            (list(one), None, None),
+            (
+                failed(ErrorKind::NotFound),
+                None,
+                Some(Ipv6Off::NotInKernel),
+            ),
+            (failed(ErrorKind::PermissionDenied), Some("1\n"), None),
         ] {
             assert_eq!(
                 ipv6_off(&list, setting),

@@ -82,6 +82,8 @@ impl Rules {
             return Reading(Way::Known(found.clone()));
         }
         if generation == Some(Generation::NOTHING) {
+            // Counting began anew where nf_tables was loaded anew.
+            self.known = None;
             return Reading(Way::Known(Family::BOTH.map(|_| ObservedRules::default())));
         }
         let begun = Family::BOTH.map(|family| begin_saving(self.variant, family));
