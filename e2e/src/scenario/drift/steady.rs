@@ -12,9 +12,11 @@ use crate::witness;
 
 /// How long nothing is written.
 const STEADY: Duration = Duration::from_secs(60);
-/// So many times at least the rules of both families are read meanwhile, once in each sync period of 2 s;
-/// each of them takes the emulated node a second or two under the eyes of the witness.
+/// So many times at least the agent looks meanwhile, once in each sync period of 2 s; a look takes the
+/// emulated node a while under the eyes of the witness.
 const LOOKS: usize = 6;
+/// The programs that read rules, one for each family: once if at all, since nobody changes any.
+const READERS: usize = 2;
 /// In which they come.
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -59,13 +61,14 @@ fn quiet(scene: &mut Scene<'_>, tracer: &Tracer) -> Result<Seen> {
         || {
             scene.cluster.check_running()?;
             seen = tracer.seen()?;
-            let enough = seen.programs_that_read >= 2 * LOOKS && begin.elapsed() >= STEADY;
+            let enough = seen.asked_for_generation >= LOOKS && begin.elapsed() >= STEADY;
             Ok(enough.then_some(()))
         },
         || "it looked less often".to_owned(),
     )?;
     ensure!(seen.dumps > LOOKS, "the witness sees no messages: {seen}");
     ensure!(seen.written() == 0, "{seen}");
+    ensure!(seen.programs_that_read <= READERS, "{seen}");
     Ok(seen)
 }
 

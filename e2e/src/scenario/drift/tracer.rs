@@ -23,6 +23,8 @@ const HEADER: usize = 16;
 /// `IPVS_CMD_GET_CONFIG`, version 1, and no attributes: what follows the header of a message that asks
 /// for the timeouts of connections. Neither ipset nor rtnetlink has a family of this number there.
 const ASKS_FOR_TIMEOUTS: [u8; 4] = [13, 1, 0, 0];
+/// `NFT_MSG_GETGEN` of nf_tables: the type of a message that asks whether any rules were changed.
+const ASKS_FOR_GENERATION: u16 = 0x0a10;
 
 /// What was seen since the tracer was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Seen {
     pub(super) dumps: usize,
     /// Messages that ask for the timeouts of connections.
     pub(super) asked_for_timeouts: usize,
+    /// Messages that ask whether any rules were changed.
+    pub(super) asked_for_generation: usize,
     /// All others.
     pub(super) messages_that_write: usize,
     /// Programs that only print, like `iptables-save`.
@@ -89,6 +93,7 @@ impl Seen {
             };
             let length = usize::try_from(u32::from_ne_bytes(*length)).unwrap_or(usize::MAX);
             let flags = u16::from_ne_bytes([flags[0], flags[1]]);
+            let kind = u16::from_ne_bytes([bytes[4], bytes[5]]);
             if length < HEADER || length > bytes.len() {
                 return;
             }
@@ -96,6 +101,8 @@ impl Seen {
                 seen.dumps += 1;
             } else if bytes.get(HEADER..length) == Some(&ASKS_FOR_TIMEOUTS) {
                 seen.asked_for_timeouts += 1;
+            } else if kind == ASKS_FOR_GENERATION {
+                seen.asked_for_generation += 1;
             } else {
                 seen.messages_that_write += 1;
             }
@@ -103,6 +110,7 @@ impl Seen {
         }
         self.dumps += seen.dumps;
         self.asked_for_timeouts += seen.asked_for_timeouts;
+        self.asked_for_generation += seen.asked_for_generation;
         self.messages_that_write += seen.messages_that_write;
     }
 }
@@ -111,10 +119,11 @@ impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} lists and {} times timeouts asked for, {} other messages, {} programs that read, {} others, \
-             {} settings written",
+            "{} lists, {} times timeouts and {} times the generation of rules asked for, {} other messages, {} \
+             programs that read, {} others, {} settings written",
             self.dumps,
             self.asked_for_timeouts,
+            self.asked_for_generation,
             self.messages_that_write,
             self.programs_that_read,
             self.programs_that_write,
@@ -214,6 +223,9 @@ mod tests {
 12 sendto(9, \"...\", 20, 0, {sa_family=AF_NETLINK}, 12) = 20
  | 00000  14 00 00 00 1d 00 05 00  01 00 00 00 00 00 00 00  ................ |
  | 00010  0d 01 00 00                                       ....             |
+12 sendto(11, \"...\", 20, 0, NULL, 0) = 20
+ | 00000  14 00 00 00 10 0a 01 00  01 00 00 00 00 00 00 00  ................ |
+ | 00010  00 00 00 00                                       ....             |
 12 sendto(3, \"PRI * HTTP\", 10, 0, NULL, 0) = 10
  | 00000  50 52 49 20 2a 20 48 54  54 50                    PRI * HTTP       |
 13 execve(\"/usr/sbin/iptables-save\", [\"iptables-save\"], 0x1 /* 9 vars */) = 0
@@ -229,6 +241,7 @@ mod tests {
         let wanted = Seen {
             dumps: 1,
             asked_for_timeouts: 1,
+            asked_for_generation: 1,
             messages_that_write: 2,
             programs_that_read: 1,
             programs_that_write: 1,
