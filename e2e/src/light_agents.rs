@@ -292,3 +292,19 @@ impl Drop for LightAgents {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_a_plan_again_after_another_has_gone_back() {
+        let went_back = |hashes: &[u128]| {
+            let mut history = History::default();
+            hashes.iter().for_each(|hash| history.note(PlanHash(*hash)));
+            history.went_back()
+        };
+        assert!(!went_back(&[]) && !went_back(&[1, 1, 2, 2, 3]));
+        assert!(went_back(&[1, 2, 1]) && went_back(&[1, 2, 2, 3, 2]));
+    }
+}

@@ -115,11 +115,7 @@ impl Scene<'_> {
             );
             checks.check(
                 &format!("{name}: doctor finds nothing that fails (S-182)"),
-                self.doctor(
-                    node,
-                    0,
-                    "it is off on this node, and the plan asks for none",
-                ),
+                self.doctor(node, 0, "it is off on this node, which serves IPv4 alone"),
             );
             checks.check(
                 &format!("{name}: there are no rules and no routes of ours for IPv6 (S-182)"),

@@ -144,7 +144,7 @@ pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
     let lacks = facts.desired().and_then(|desired| desired.lacks_ipv6);
     vec![match (network.host.machine.ipv6_off, lacks) {
         (None, _) => Finding::ok(check, "this node has IPv6"),
-        (Some(_), None) => Finding::ok(check, "it is off on this node, and the plan asks for none"),
+        (Some(_), None) => Finding::ok(check, "it is off on this node, which serves IPv4 alone"),
         (Some(why), Some(_)) => {
             let told = format!(
                 "it is off on this node ({why}), but its Node object has IPv6 addresses or pod ranges: no \
