@@ -82,8 +82,9 @@ pub struct ProxyConfigSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub overrides: Option<Vec<OverrideSpec>>,
-    /// How a change of `spec.settings` or `spec.overrides` reaches nodes. An empty one (`rollout: {}`)
-    /// means waves with the defaults; without it, all nodes have a change at once.
+    /// How a change of `spec.settings`, of `spec.overrides` or of agents (by `helm upgrade`) reaches nodes. An empty
+    /// one (`rollout: {}`) means waves with the defaults; without it, all nodes have a change at once, and agents as
+    /// their DaemonSet's update strategy says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSpec>,
     /// What the controller writes into ProxyPlans and ProxyPlanSlices, and how fast. Nodes do not

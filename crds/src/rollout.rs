@@ -35,8 +35,8 @@ pub struct NodeSelectorSpec {
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// How a change of `spec.settings` or `spec.overrides` reaches nodes: first a few (the canaries), then
-/// zone by zone. Each wave is watched before the next one begins, and what does not pass is taken back
+/// How a change of `spec.settings`, of `spec.overrides` or of agents (by `helm upgrade`) reaches nodes: first a
+/// few (the canaries), then zone by zone. Each wave is watched before the next one begins, and what does not pass is taken back
 /// from the nodes that had it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -59,7 +59,8 @@ pub struct RolloutSpec {
     #[schemars(schema_with = "schema::some_nodes")]
     pub max_parallel: Option<IntOrString>,
     /// While more nodes than this fail or have lost their agents since they were given a change, no
-    /// others are given it: a number, or a share like `5%`. Canaries may not. Default: 1.
+    /// others are given it: a number, or a share like `5%`. Canaries may not. Of agents no more than this, but
+    /// one at least, are replaced at once. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_nodes")]
     pub max_unavailable: Option<IntOrString>,
@@ -75,7 +76,7 @@ pub struct RolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     /// A revision of `status.rollout.history`, like `default-5`, that is wanted in place of
-    /// `spec.settings` and `spec.overrides` for as long as this names it. Default: empty.
+    /// `spec.settings`, `spec.overrides` and the chart's agents for as long as this names it. Default: empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::revision_or_none")]
     pub rollback_to: Option<String>,

@@ -138,7 +138,8 @@ pub struct RevisionRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub since: Option<Time>,
-    /// `spec.settings` and `spec.overrides` as JSON. As text, so that a later release's fields are kept.
+    /// `spec.settings`, `spec.overrides` and the template of agents as JSON. As text, so that a later release's
+    /// fields are kept.
     #[schemars(length(max = limit::REVISION_TEXT))]
     pub content: String,
 }

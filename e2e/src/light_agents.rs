@@ -14,18 +14,26 @@ use portolan_agent::slot::{PlanSlot, Taken, Woken};
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 /// Agents of these nodes; dropping them closes their streams.
 #[derive(Debug)]
 pub struct LightAgents {
-    slots: BTreeMap<String, Arc<PlanSlot>>,
-    links: BTreeMap<String, watch::Receiver<Link>>,
-    failing: BTreeMap<String, Arc<AtomicBool>>,
-    held: BTreeMap<String, Arc<AtomicBool>>,
-    dislikes: BTreeMap<String, Arc<Mutex<Dislike>>>,
-    taken: BTreeMap<String, Arc<Mutex<History>>>,
+    agents: BTreeMap<String, Agent>,
     /// In an option so that dropping can end its threads without waiting.
     runtime: Option<Runtime>,
+}
+
+/// One of them; dropping it closes its stream.
+#[derive(Debug)]
+struct Agent {
+    slot: Arc<PlanSlot>,
+    link: watch::Receiver<Link>,
+    failing: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
+    dislike: Arc<Mutex<Dislike>>,
+    taken: Arc<Mutex<History>>,
+    receives: AbortHandle,
 }
 
 /// What an agent says that fails.
@@ -85,103 +93,118 @@ impl LightAgents {
             .enable_all()
             .build()
             .context("start the agents' threads")?;
-        let (mut slots, mut links, mut failing) =
-            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (mut dislikes, mut held) = (BTreeMap::new(), BTreeMap::new());
-        let mut histories = BTreeMap::new();
-        for (node, controllers) in nodes {
-            let slot = Arc::new(PlanSlot::default());
-            let (done, applied) = watch::channel(Applied::default());
-            let link = watch::Sender::default();
-            links.insert(node.clone(), link.subscribe());
-            let (drains, draining) = watch::channel(BTreeSet::new());
-            let receiver = Receiver {
-                node: node.as_str().into(),
-                controllers: controllers.into(),
-                slot: slot.clone(),
-                applied,
-                draining,
-                health: Arc::default(),
-                link,
-            };
-            drop(runtime.spawn(receiver.run()));
-            let (taken, fails) = (slot.clone(), Arc::new(AtomicBool::new(false)));
-            failing.insert(node.clone(), fails.clone());
-            let holds: Arc<AtomicBool> = Arc::default();
-            held.insert(node.clone(), holds.clone());
-            let dislike: Arc<Mutex<Dislike>> = Arc::default();
-            dislikes.insert(node.clone(), dislike.clone());
-            let history: Arc<Mutex<History>> = Arc::default();
-            histories.insert(node.clone(), history.clone());
-            std::thread::Builder::new()
-                .name(format!("{node} takes"))
-                .spawn(move || {
-                    take(&taken, &fails, &holds, &dislike, &history, &done);
-                    // Nothing ever drains, and the receiver may not find that nobody could tell it.
-                    drop(drains);
-                })?;
-            slots.insert(node, slot);
-        }
-        Ok(Self {
-            slots,
-            links,
-            failing,
-            held,
-            dislikes,
-            taken: histories,
+        let mut agents = Self {
+            agents: BTreeMap::new(),
             runtime: Some(runtime),
-        })
+        };
+        for (node, controllers) in nodes {
+            agents.add(node, controllers)?;
+        }
+        Ok(agents)
+    }
+
+    /// Starts the agent of one more node, or another one in place of the node's.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn add(&mut self, node: String, controllers: impl Into<Controllers>) -> Result<()> {
+        self.remove(&node);
+        let runtime = self.runtime.as_ref().context("they have ended")?;
+        let slot = Arc::new(PlanSlot::default());
+        let (done, applied) = watch::channel(Applied::default());
+        let sender = watch::Sender::default();
+        let link = sender.subscribe();
+        let (drains, draining) = watch::channel(BTreeSet::new());
+        let receiver = Receiver {
+            node: node.as_str().into(),
+            controllers: controllers.into(),
+            slot: slot.clone(),
+            applied,
+            draining,
+            health: Arc::default(),
+            link: sender,
+        };
+        let receives = runtime.spawn(receiver.run()).abort_handle();
+        let agent = Agent {
+            slot,
+            link,
+            failing: Arc::default(),
+            held: Arc::default(),
+            dislike: Arc::default(),
+            taken: Arc::default(),
+            receives,
+        };
+        let (slot, fails, holds) = (
+            agent.slot.clone(),
+            agent.failing.clone(),
+            agent.held.clone(),
+        );
+        let (dislike, history) = (agent.dislike.clone(), agent.taken.clone());
+        std::thread::Builder::new()
+            .name(format!("{node} takes"))
+            .spawn(move || {
+                take(&slot, &fails, &holds, &dislike, &history, &done);
+                // Nothing ever drains, and the receiver may not find that nobody could tell it.
+                drop(drains);
+            })?;
+        self.agents.insert(node, agent);
+        Ok(())
+    }
+
+    /// Ends a node's agent.
+    pub fn remove(&mut self, node: &str) {
+        drop(self.agents.remove(node));
     }
 
     /// The hash of a node's plan; `None` before it has one.
     #[must_use]
     pub fn hash(&self, node: &str) -> Option<PlanHash> {
-        self.slots.get(node)?.hash()
+        self.agents.get(node)?.slot.hash()
     }
 
     /// A node's plan as everybody prints it, without warnings: they are not on the stream.
     #[must_use]
     pub fn plan(&self, node: &str) -> Option<PlanDocument> {
-        let slot = self.slots.get(node)?;
+        let slot = &self.agents.get(node)?.slot;
         slot.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
     }
 
     /// From now on the node's agent fails to apply what it gets, with [`FAILURE`], or again applies all
     /// of it, what failed before too.
     pub fn set_failing(&self, node: &str, fails: bool) {
-        if let (Some(flag), Some(slot)) = (self.failing.get(node), self.slots.get(node)) {
-            flag.store(fails, Ordering::Relaxed);
-            slot.disturb();
+        if let Some(agent) = self.agents.get(node) {
+            agent.failing.store(fails, Ordering::Relaxed);
+            agent.slot.disturb();
         }
     }
 
     /// From now on the node's agent is stuck with what it takes next, or goes on.
     pub fn hold(&self, node: &str, holds: bool) {
-        if let Some(flag) = self.held.get(node) {
-            flag.store(holds, Ordering::Relaxed);
+        if let Some(agent) = self.agents.get(node) {
+            agent.held.store(holds, Ordering::Relaxed);
         }
     }
 
     /// From now on the agents of these nodes fail while this scheduler is in their settings.
     pub fn dislike<'n>(&self, scheduler: &str, nodes: impl IntoIterator<Item = &'n str>) {
-        for dislike in nodes.into_iter().filter_map(|node| self.dislikes.get(node)) {
-            locked(dislike).scheduler = Some(scheduler.to_owned());
+        for agent in nodes.into_iter().filter_map(|node| self.agents.get(node)) {
+            locked(&agent.dislike).scheduler = Some(scheduler.to_owned());
         }
     }
 
     /// The nodes whose agents have failed for that.
     pub fn disliked(&self) -> impl Iterator<Item = &str> {
         let met = self
-            .dislikes
+            .agents
             .iter()
-            .filter(|(_, dislike)| locked(dislike).met);
+            .filter(|(_, agent)| locked(&agent.dislike).met);
         met.map(|(node, _)| node.as_str())
     }
 
     /// Forgets what agents took so far, but for what they have.
     pub fn begin_history(&self) {
-        for history in self.taken.values() {
-            let hashes = &mut locked(history).hashes;
+        for agent in self.agents.values() {
+            let hashes = &mut locked(&agent.taken).hashes;
             hashes.drain(..hashes.len().saturating_sub(1));
         }
     }
@@ -190,22 +213,25 @@ impl LightAgents {
     /// it was before, these went back to an older plan.
     pub fn went_back(&self) -> impl Iterator<Item = &str> {
         let back = self
-            .taken
+            .agents
             .iter()
-            .filter(|(_, history)| locked(history).went_back());
+            .filter(|(_, agent)| locked(&agent.taken).went_back());
         back.map(|(node, _)| node.as_str())
     }
 
     /// The scheduler in the settings of a node; `None` before it has a plan.
     #[must_use]
     pub fn scheduler(&self, node: &str) -> Option<String> {
-        scheduler(self.slots.get(node)?)
+        scheduler(&self.agents.get(node)?.slot)
     }
 
     /// How the way of a node's agent to the controller is.
     #[must_use]
     pub fn link(&self, node: &str) -> Link {
-        let link = self.links.get(node).map(|link| link.borrow().clone());
+        let link = self
+            .agents
+            .get(node)
+            .map(|agent| agent.link.borrow().clone());
         link.unwrap_or_default()
     }
 
@@ -217,7 +243,7 @@ impl LightAgents {
 
     /// The names of their nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.slots.keys().map(String::as_str)
+        self.agents.keys().map(String::as_str)
     }
 }
 
@@ -279,14 +305,17 @@ fn take(
     }
 }
 
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.held.store(false, Ordering::Relaxed);
+        self.slot.stop();
+        self.receives.abort();
+    }
+}
+
 impl Drop for LightAgents {
     fn drop(&mut self) {
-        for holds in self.held.values() {
-            holds.store(false, Ordering::Relaxed);
-        }
-        for slot in self.slots.values() {
-            slot.stop();
-        }
+        self.agents.clear();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -109,21 +109,23 @@ impl Progress {
             Wave::Of(_) => policy.max_unavailable.of(tally.total),
         };
         if tally.unavailable() > lost {
-            let first = tally.first_away.or(tally.first_failed).unwrap_or_default();
             let words = format!(
-                "{} nodes fail or are away since they were reached, the first is {first}",
-                tally.failed + tally.away
+                "{} fail or are away since they were reached",
+                tally.lost_nodes()
             );
-            // A clock that was set back makes nobody wait longer than it has to.
-            self.touched_at = self.touched_at.min(now);
-            return if now - self.touched_at > policy.soak.saturating_add(LOST) {
+            return if self.is_overdue(policy, now) {
                 Step::Failed(words)
             } else {
                 Step::Wait(format!("waiting: {words}"))
             };
         }
-        let room = policy.max_parallel.of(tally.total).max(1);
-        let room = room.saturating_sub(tally.pending);
+        let room = room(policy, &tally);
+        if room == 0 && tally.pending == 0 && self.is_overdue(policy, now) {
+            return Step::Failed(format!(
+                "{} do not come back after their agents were replaced",
+                tally.lost_nodes()
+            ));
+        }
         let left = match &self.wave {
             Wave::Canary => self.reach_canaries(policy, nodes, room, now),
             Wave::Of(scope) => self.reach_scope(&scope.clone(), nodes, room, now),
@@ -133,6 +135,13 @@ impl Progress {
             Left::None if tally.pending > 0 => Step::Wait(String::new()),
             Left::None => self.soak(policy, now),
         }
+    }
+
+    /// Whether those that were reached last have had their time.
+    fn is_overdue(&mut self, policy: &Policy, now: Moment) -> bool {
+        // A clock that was set back makes nobody wait longer than it has to.
+        self.touched_at = self.touched_at.min(now);
+        now - self.touched_at > policy.soak.saturating_add(LOST)
     }
 
     /// Watches a wave that has the change as a whole.
@@ -172,7 +181,9 @@ impl Progress {
         let fit: Vec<_> = untouched.iter().filter(|node| node.is_fit()).collect();
         if fit.is_empty() && self.reach.nodes.is_empty() && !untouched.is_empty() {
             return Left::Some(
-                "waiting: no node is connected and sound, so there is no canary".into(),
+                "waiting: no node is connected and sound, so there is no canary; with \
+                 spec.rollout.canary.count 0 it goes on without"
+                    .into(),
             );
         }
         let chosen = fit.iter().take(missing.min(room));
@@ -248,6 +259,17 @@ impl Progress {
         self.touched_at = now;
         true
     }
+}
+
+/// How many more may be reached now. An agent that is replaced is away for a moment, so no more than may be
+/// unavailable are replaced at once.
+fn room(policy: &Policy, tally: &Tally) -> usize {
+    let most = policy.max_parallel.of(tally.total).max(1);
+    if tally.replaced == 0 {
+        return most.saturating_sub(tally.pending);
+    }
+    let most = most.min(policy.max_unavailable.of(tally.total).max(1));
+    most.saturating_sub(tally.pending + tally.unavailable())
 }
 
 /// Whether something of a wave is left to be reached.

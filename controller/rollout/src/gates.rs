@@ -8,7 +8,9 @@ use crate::{Gates, Node, Progress};
 pub struct Tally {
     /// Nodes that the change makes a difference to.
     pub total: usize,
-    /// Those of them that it has reached.
+    /// Those of them whose agents it replaces.
+    pub replaced: usize,
+    /// Those of all that it has reached.
     pub touched: usize,
     /// Those that have it.
     pub settled: usize,
@@ -37,6 +39,7 @@ impl Tally {
         let mut lags = Vec::new();
         for node in nodes.iter().filter(|node| node.affected) {
             tally.total += 1;
+            tally.replaced += usize::from(node.replaced);
             if !progress.reach.includes(&node.name, &node.zone) {
                 continue;
             }
@@ -78,6 +81,13 @@ impl Tally {
     /// Nodes that serve worse than before, or nobody knows.
     pub(crate) fn unavailable(&self) -> usize {
         self.failed + self.away
+    }
+
+    /// Those, in words, with the first by name.
+    pub(crate) fn lost_nodes(&self) -> String {
+        let first = self.first_away.as_ref().or(self.first_failed.as_ref());
+        let first = first.map_or("", String::as_str);
+        format!("{} nodes (the first is {first})", self.unavailable())
     }
 
     /// Why a gate is not passed; `None` when all are.

@@ -11,6 +11,8 @@ pub struct Node {
     pub zone: Arc<str>,
     /// Whether the change makes a difference to it.
     pub affected: bool,
+    /// Whether the change replaces its agent, which is away for a moment then.
+    pub replaced: bool,
     /// What it reported.
     pub report: Report,
 }

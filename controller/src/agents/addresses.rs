@@ -18,7 +18,8 @@ pub fn addresses<'a>(pods: impl IntoIterator<Item = &'a Pod>, port: u16) -> BTre
         .collect()
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether somebody said that it is ready.
+pub(super) fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();

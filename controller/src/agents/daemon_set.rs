@@ -1,21 +1,17 @@
-//! The DaemonSet that is made of a template. Pure.
-//!
-//! There is one, *stable*, for all nodes of the template but those that bear the label [`TRACK`] with the
-//! value [`NEXT`]: a second one can take those over without a change, and so a restart, of the first.
+//! The DaemonSets that are made of a template. Pure.
 
 use serde_json::{Value, json};
 
 use super::template::Template;
+use super::track::{Held, Takes, Track};
 use crate::trust::Named;
 
 /// Whose it is.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Who we are to the API server.
 pub(super) const MANAGER: &str = "portolan-controller";
-/// On DaemonSets and their pods: which one it is. On Nodes: which one they belong to.
-const TRACK: &str = "proxy.portolan.dev/track";
-const STABLE: &str = "stable";
-const NEXT: &str = "next";
+/// On pods, and on the pod template of DaemonSets: the hash of the template that they are made of.
+pub(super) const AGENTS: &str = "proxy.portolan.dev/agents";
 
 /// The ConfigMap that a template was read from. What is made of it goes when it is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,32 +22,62 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// The DaemonSet of all nodes that no other one has.
+/// The name of one of the two.
 #[must_use]
-pub fn stable(template: &Template, owner: &Owner) -> Value {
+pub fn set_name(template: &Template, track: Track) -> String {
+    format!("{}-{}", template.name, track.name())
+}
+
+/// One of the two, with the nodes that it takes.
+#[must_use]
+pub fn daemon_set(template: &Template, owner: &Owner, track: Track, takes: Takes) -> Value {
     let mut set = Value::Object(template.object.clone());
     let metadata = &mut set["metadata"];
     metadata["namespace"] = owner.map.namespace.as_str().into();
-    put(
-        &mut metadata["labels"],
-        [(MANAGED_BY, MANAGER), (TRACK, STABLE)],
-    );
+    metadata["name"] = set_name(template, track).into();
+    let marked = (Track::LABEL, track.name());
+    put(&mut metadata["labels"], [(MANAGED_BY, MANAGER), marked]);
     metadata["ownerReferences"] = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": owner.map.name, "uid": owner.uid,
     }]);
     let spec = &mut set["spec"];
-    put(&mut spec["selector"]["matchLabels"], [(TRACK, STABLE)]);
+    put(&mut spec["selector"]["matchLabels"], [marked]);
     let pod = &mut spec["template"];
-    put(&mut pod["metadata"]["labels"], [(TRACK, STABLE)]);
+    put(&mut pod["metadata"]["labels"], [marked]);
+    put(
+        &mut pod["metadata"]["annotations"],
+        [(AGENTS, &template.hash())],
+    );
     let pod = &mut pod["spec"];
-    // Written even if empty, so that nobody keeps agents away from nodes by adding to it.
-    object(&mut pod["nodeSelector"]);
-    leave_next(&mut pod["affinity"]);
+    match takes {
+        Takes::Labelled => put(&mut pod["nodeSelector"], [marked]),
+        Takes::Rest => {
+            // Written even if empty, so that nobody keeps agents away from nodes by adding to it.
+            object(&mut pod["nodeSelector"]);
+            leave(&mut pod["affinity"], track.other());
+        }
+    }
     set
 }
 
+/// What a DaemonSet is made of and which nodes it takes, if one of these made it.
+#[must_use]
+pub fn held(set: &Value) -> Option<Held> {
+    let pod = &set["spec"]["template"];
+    let agents = pod["metadata"]["annotations"][AGENTS].as_str()?;
+    let selector = &pod["spec"]["nodeSelector"][Track::LABEL];
+    Some(Held {
+        agents: agents.into(),
+        takes: if selector.is_string() {
+            Takes::Labelled
+        } else {
+            Takes::Rest
+        },
+    })
+}
+
 /// Adds to each choice of nodes that it is not for those of the other DaemonSet.
-fn leave_next(affinity: &mut Value) {
+fn leave(affinity: &mut Value, other: Track) {
     let of_nodes = &mut object(affinity)["nodeAffinity"];
     let required = &mut object(of_nodes)["requiredDuringSchedulingIgnoredDuringExecution"];
     let terms = &mut object(required)["nodeSelectorTerms"];
@@ -60,10 +86,11 @@ fn leave_next(affinity: &mut Value) {
     }
     // Any one term is enough for a node, so it has to be in all of them.
     for term in terms.as_array_mut().into_iter().flatten() {
-        let expression = json!({"key": TRACK, "operator": "NotIn", "values": [NEXT]});
+        let expression =
+            json!({"key": Track::LABEL, "operator": "NotIn", "values": [other.name()]});
         match &mut object(term)["matchExpressions"] {
             Value::Array(expressions) => expressions.push(expression),
-            other => *other = json!([expression]),
+            empty => *empty = json!([expression]),
         }
     }
 }
@@ -95,16 +122,20 @@ mod tests {
         }
     }
 
+    fn template() -> Template {
+        Template::read(TEXT).unwrap()
+    }
+
     #[test]
-    fn the_stable_one_is_marked_and_leaves_nodes_of_the_next_one_alone() {
-        let set = stable(&Template::read(TEXT).unwrap(), &owner());
-        let labels = json!({"app": "agent", TRACK: STABLE});
-        let not_next = json!({"key": TRACK, "operator": "NotIn", "values": [NEXT]});
+    fn the_one_that_takes_the_rest_leaves_the_nodes_of_the_other_alone() {
+        let set = daemon_set(&template(), &owner(), Track::Blue, Takes::Rest);
+        let labels = json!({"app": "agent", Track::LABEL: "blue"});
+        let not_green = json!({"key": Track::LABEL, "operator": "NotIn", "values": ["green"]});
         let wanted = json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet",
             "metadata": {
-                "name": "portolan-agent", "namespace": "proxy",
-                "labels": {"app": "agent", TRACK: STABLE, MANAGED_BY: MANAGER},
+                "name": "portolan-agent-blue", "namespace": "proxy",
+                "labels": {"app": "agent", Track::LABEL: "blue", MANAGED_BY: MANAGER},
                 "ownerReferences": [{
                     "apiVersion": "v1", "kind": "ConfigMap", "name": "portolan-agents", "uid": "u-1",
                 }],
@@ -112,18 +143,32 @@ mod tests {
             "spec": {
                 "selector": {"matchLabels": labels},
                 "template": {
-                    "metadata": {"labels": labels},
+                    "metadata": {"labels": labels, "annotations": {AGENTS: template().hash()}},
                     "spec": {
                         "containers": [{"name": "agent", "image": "r/portolan-agent:1"}],
                         "nodeSelector": {},
                         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [{"matchExpressions": [not_next]}],
+                            "nodeSelectorTerms": [{"matchExpressions": [not_green]}],
                         }}},
                     },
                 },
             },
         });
         assert_eq!(set, wanted);
+    }
+
+    #[test]
+    fn the_other_takes_labelled_nodes_only_and_both_can_be_told_apart() {
+        let set = daemon_set(&template(), &owner(), Track::Green, Takes::Labelled);
+        let pod = &set["spec"]["template"]["spec"];
+        assert_eq!(pod["nodeSelector"], json!({Track::LABEL: "green"}));
+        assert!(pod["affinity"].is_null());
+        for takes in [Takes::Labelled, Takes::Rest] {
+            let set = daemon_set(&template(), &owner(), Track::Green, takes);
+            let agents = template().hash().into();
+            assert_eq!(held(&set), Some(Held { agents, takes }));
+        }
+        assert_eq!(held(&json!({"kind": "DaemonSet"})), None);
     }
 
     #[test]
@@ -137,13 +182,13 @@ mod tests {
             - matchFields: [{key: metadata.name, operator: In, values: [node-a]}]
 ";
         let template = Template::read(&(TEXT.to_owned() + affinity)).unwrap();
-        let set = stable(&template, &owner());
+        let set = daemon_set(&template, &owner(), Track::Green, Takes::Rest);
         let terms = &set["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
             ["nodeSelectorTerms"];
-        let not_next = json!({"key": TRACK, "operator": "NotIn", "values": [NEXT]});
+        let not_blue = json!({"key": Track::LABEL, "operator": "NotIn", "values": ["blue"]});
         assert_eq!(terms[0]["matchExpressions"][0]["key"], "pool");
-        assert_eq!(terms[0]["matchExpressions"][1], not_next);
-        assert_eq!(terms[1]["matchExpressions"], json!([not_next]));
+        assert_eq!(terms[0]["matchExpressions"][1], not_blue);
+        assert_eq!(terms[1]["matchExpressions"], json!([not_blue]));
         assert_eq!(terms[1]["matchFields"][0]["key"], "metadata.name");
     }
 }

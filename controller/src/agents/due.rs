@@ -74,7 +74,7 @@ pub fn due(
 }
 
 /// By its label, or where somebody took that away, by who has written it.
-fn is_ours(set: &DaemonSet) -> bool {
+pub(super) fn is_ours(set: &DaemonSet) -> bool {
     let labels = set.metadata.labels.as_ref();
     let labelled = labels.and_then(|labels| labels.get(MANAGED_BY));
     let managers = set.metadata.managed_fields.iter().flatten();

@@ -1,27 +1,35 @@
-//! The agents of all nodes: their DaemonSet, and the file in which they find controllers. The controller
-//! that leads keeps both.
+//! The agents of all nodes: their DaemonSets, which nodes belong to which of them, and the file in which agents find
+//! controllers. The controller that leads keeps all of it.
 //!
-//! What they should be and what is due is pure: `template`, `daemon_set`, `addresses`, `due`. `operator`
-//! talks to the API server.
+//! What they should be and what is due is pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`,
+//! `due`. `operator` talks to the API server. Which nodes have been reached by a change is decided by the rollout
+//! alone ([`crate::rollout`]), and read here from where it is stored.
 //!
-//! Invariant: nothing is deleted, and nothing of somebody else's is written. What the DaemonSet goes with is
-//! the ConfigMap of its template (`ownerReferences`).
+//! Invariant: nothing is deleted, and nothing of somebody else's is written but one label of Nodes. What the
+//! DaemonSets go with is the ConfigMap of their template (`ownerReferences`).
 
 mod addresses;
+mod assign;
 mod daemon_set;
 mod due;
 mod operator;
+mod pods;
 mod template;
+mod track;
+mod wanted;
 
 use thiserror::Error;
 
 use crate::trust::Named;
 
 pub use addresses::addresses;
-pub use daemon_set::{Owner, stable};
+pub use assign::{Assignment, Member, Move, Wanted, assign, due as due_moves};
+pub use daemon_set::{Owner, daemon_set, held, set_name};
 pub use due::{Made, Reason, due};
 pub use operator::Operator;
-pub use template::{Template, TemplateError};
+pub use pods::{AgentPods, list};
+pub use template::{KEY, Template, TemplateError};
+pub use track::{Held, Sets, Takes, Track};
 
 /// What keeps agents, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

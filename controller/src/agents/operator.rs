@@ -1,39 +1,60 @@
-//! Looks at both objects and writes what is due. Touches: the API server, the clock.
+//! Looks at the DaemonSets of agents, at what nodes belong to, and at where controllers are, and writes what is
+//! due. Touches: the API server, the clock.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
+use portolan_crds::ProxyConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::addresses::{addresses, text};
-use super::daemon_set::{MANAGER, Owner, stable};
+use super::assign::{Assignment, Member, Move, assign, due as due_moves};
+use super::daemon_set::{MANAGER, Owner, daemon_set, held, set_name};
 use super::due::{Foreign, Made, Reason, due};
+use super::pods::{AgentPods, list};
 use super::template::{KEY, Template, TemplateError};
+use super::track::{Sets, Track};
+use super::wanted::WantedAgents;
 use super::{Agents, AgentsError};
+use crate::known::Shared;
 use crate::trust::Named;
 
-/// How often both are looked at: four reads.
+/// How often everything is looked at while nothing is on its way: six reads.
 const LOOK: Duration = Duration::from_secs(5);
+/// The same while agents are changed.
+const BUSY: Duration = Duration::from_secs(1);
 /// How long all calls of a look may take.
 const LONGEST: Duration = Duration::from_secs(30);
+/// How long a node that was moved is waited for before others go back.
+const ARRIVES: Duration = Duration::from_secs(120);
+/// Nodes that are labelled in one look.
+const LABELS: usize = 200;
 /// The file in the ConfigMap that agents mount.
 const ADDRESSES: &str = "addresses";
 
-/// Keeps the agents' DaemonSet, and tells agents where controllers are.
+/// Keeps the agents' DaemonSets and what nodes belong to, and tells agents where controllers are.
 pub struct Operator {
     agents: Agents,
     port: u16,
+    shared: Shared,
+    configs: Api<ProxyConfig>,
     templates: Api<ConfigMap>,
     controllers: Api<ConfigMap>,
-    pods: Api<Pod>,
+    /// Those of controllers; of agents.
+    pods: [Api<Pod>; 2],
     sets: Api<DaemonSet>,
-    made: Option<Made>,
+    nodes: Api<Node>,
+    made: BTreeMap<Track, Made>,
+    /// Nodes that went back and where, since when, until their agents are ready there.
+    moving: BTreeMap<Arc<str>, (Track, Instant)>,
     /// What was wrong at the last look, which was said.
     told: Option<String>,
 }
@@ -48,16 +69,21 @@ impl std::fmt::Debug for Operator {
 
 impl Operator {
     /// Controllers serve agents on this port of their pods' addresses.
-    pub fn new(client: Client, agents: Agents, port: u16) -> Self {
+    pub fn new(client: Client, agents: Agents, port: u16, shared: Shared) -> Self {
         let (template, controllers) = (&agents.template, &agents.controllers);
         Self {
+            configs: Api::all(client.clone()),
             templates: Api::namespaced(client.clone(), &template.namespace),
             sets: Api::namespaced(client.clone(), &template.namespace),
-            pods: Api::namespaced(client.clone(), &controllers.namespace),
-            controllers: Api::namespaced(client, &controllers.namespace),
+            pods: [&controllers.namespace, &template.namespace]
+                .map(|namespace| Api::namespaced(client.clone(), namespace)),
+            controllers: Api::namespaced(client.clone(), &controllers.namespace),
+            nodes: Api::all(client),
             agents,
             port,
-            made: None,
+            shared,
+            made: BTreeMap::new(),
+            moving: BTreeMap::new(),
             told: None,
         }
     }
@@ -78,7 +104,8 @@ impl Operator {
                 _ = leading.wait_for(|leads| !leads) => {}
             }
             // Another one may write meanwhile.
-            self.made = None;
+            self.made.clear();
+            self.moving.clear();
         }
     }
 
@@ -86,6 +113,7 @@ impl Operator {
         loop {
             let looked = timeout(LONGEST, self.look()).await;
             let result = looked.unwrap_or(Err(AgentsError::Silent));
+            let pause = result.as_ref().map_or(LOOK, |pause| *pause);
             let words = result.err().map(|error| error.to_string());
             if let Some(words) = words
                 .as_ref()
@@ -94,49 +122,125 @@ impl Operator {
                 warn!("{words}");
             }
             self.told = words;
-            sleep(LOOK).await;
+            sleep(pause).await;
         }
     }
 
-    async fn look(&mut self) -> Result<(), AgentsError> {
+    /// Does what is due, and says when to look again.
+    async fn look(&mut self) -> Result<Duration, AgentsError> {
         let somebody = self.tell_where().await?;
+        let (owner, template) = self.template().await?;
+        let pause = self.follow(&owner, somebody).await?;
+        // What was decided before goes on meanwhile.
+        template.map(|()| pause).map_err(|error| {
+            let map = self.agents.template.clone();
+            AgentsError::Template { map, error }
+        })
+    }
+
+    /// The ConfigMap of the template, and whether it holds one.
+    async fn template(&self) -> Result<(Owner, Result<(), TemplateError>), AgentsError> {
         let map = &self.agents.template;
         let found = self.templates.get_opt(&map.name).await;
         let found = found.map_err(|error| refused("read ConfigMap", map, error))?;
         let found = found.ok_or_else(|| AgentsError::NoTemplate { map: map.clone() })?;
         let data = found.data.unwrap_or_default();
         let read = data.get(KEY).ok_or(TemplateError::Absent);
-        let template = read
-            .and_then(|text| Template::read(text))
-            .map_err(|error| {
-                let map = map.clone();
-                AgentsError::Template { map, error }
-            })?;
+        let template = read.and_then(|text| Template::read(text)).map(drop);
         let owner = Owner {
             map: map.clone(),
             uid: found.metadata.uid.unwrap_or_default(),
         };
-        let set = Named {
-            namespace: map.namespace.clone(),
-            name: template.name.clone(),
-        };
-        self.follow(&set, stable(&template, &owner), somebody).await
+        Ok((owner, template))
     }
 
-    /// Makes the DaemonSet what it should be. It is not made before agents have somebody to turn to: their
-    /// pods would wait for the file.
-    async fn follow(
+    /// Makes everything what the stored state of the rollout says. DaemonSets are not made before agents have
+    /// somebody to turn to: their pods would wait for the file.
+    async fn follow(&mut self, owner: &Owner, somebody: bool) -> Result<Duration, AgentsError> {
+        let config = self.configs.get_opt("default").await;
+        let named = "default of ProxyConfigs";
+        let config = config.map_err(|error| refused("read", &named, error))?;
+        let Some(wanted) = config.as_ref().and_then(WantedAgents::read) else {
+            // Nothing was decided yet.
+            return Ok(BUSY);
+        };
+        let mut found = BTreeMap::new();
+        let mut sets = Sets::default();
+        for track in Track::ALL {
+            let set = self.read_set(&wanted.current, owner, track).await?;
+            if let Some(held) = set.as_ref().and_then(|set| self.held(track, set)) {
+                sets.put(track, &held.agents, held.takes);
+            }
+            found.extend(set.map(|set| (track, set)));
+        }
+        let members = wanted.members(self.shared.read().planner.model().nodes());
+        let decide =
+            |occupied: &BTreeSet<Track>| assign(&sets, wanted.hashes(), &members, occupied);
+        let mut assignment = decide(&BTreeSet::new());
+        let mut pods = AgentPods::default();
+        if assignment.sets != sets || !assignment.moves.is_empty() || !self.moving.is_empty() {
+            let listed = list(&self.pods[1]).await;
+            let namespace = &owner.map.namespace;
+            pods = listed.map_err(|error| refused("list pods of agents in", namespace, error))?;
+            assignment = decide(&pods.tracks());
+        }
+        for track in Track::ALL {
+            let Some(made) = assignment.sets.get(track) else {
+                continue;
+            };
+            // Another one is left as it is for as long as nodes are at it.
+            let Some(template) = wanted.template(&made.agents) else {
+                continue;
+            };
+            let object = daemon_set(template, owner, track, made.takes);
+            if somebody || found.contains_key(&track) {
+                let set = named_set(template, owner, track);
+                self.write_set(&set, track, found.get(&track), object)
+                    .await?;
+            }
+        }
+        self.move_nodes(&assignment, &pods, &members, &wanted)
+            .await?;
+        let busy = wanted.target.is_some() || !self.moving.is_empty();
+        let busy = busy || !assignment.moves.is_empty();
+        Ok(if busy { BUSY } else { LOOK })
+    }
+
+    async fn read_set(
+        &self,
+        template: &Template,
+        owner: &Owner,
+        track: Track,
+    ) -> Result<Option<DaemonSet>, AgentsError> {
+        let set = named_set(template, owner, track);
+        let found = self.sets.get_opt(&set.name).await;
+        let found = found.map_err(|error| refused("read DaemonSet", &set, error))?;
+        if found
+            .as_ref()
+            .is_some_and(|found| !super::due::is_ours(found))
+        {
+            return Err(AgentsError::Foreign { set });
+        }
+        Ok(found)
+    }
+
+    /// What one is, by what was asked for last, if that was here: others may have changed what is there.
+    fn held(&self, track: Track, found: &DaemonSet) -> Option<super::track::Held> {
+        let made = self.made.get(&track);
+        let made = made.filter(|made| made.uid == found.metadata.uid);
+        made.and_then(|made| held(&made.wanted))
+            .or_else(|| held(&serde_json::to_value(found).ok()?))
+    }
+
+    /// Makes a DaemonSet what it should be.
+    async fn write_set(
         &mut self,
         set: &Named,
+        track: Track,
+        found: Option<&DaemonSet>,
         wanted: Value,
-        somebody: bool,
     ) -> Result<(), AgentsError> {
-        let found = self.sets.get_opt(&set.name).await;
-        let found = found.map_err(|error| refused("read DaemonSet", set, error))?;
-        if found.is_none() && !somebody {
-            return Ok(());
-        }
-        let reason = match due(found.as_ref(), &wanted, self.made.as_ref()) {
+        let reason = match due(found, &wanted, self.made.get(&track)) {
             Err(Foreign) => return Err(AgentsError::Foreign { set: set.clone() }),
             Ok(None) => return Ok(()),
             Ok(Some(reason)) => reason,
@@ -150,7 +254,7 @@ impl Operator {
         let changed = before != applied.metadata.generation;
         let line = match reason {
             Reason::Absent => "DaemonSet of agents made",
-            Reason::Template => "DaemonSet of agents follows its template",
+            Reason::Template => "DaemonSet of agents is given other nodes, or another template",
             Reason::FirstLook if changed => "DaemonSet of agents is as it should be again",
             Reason::FirstLook => "DaemonSet of agents is as it should be",
             Reason::Others if changed => "somebody changed the DaemonSet of agents; it is put back",
@@ -159,15 +263,70 @@ impl Operator {
             }
         };
         info!(%set, "{line}");
-        self.made = Some(Made::new(wanted, &applied));
+        self.made.insert(track, Made::new(wanted, &applied));
         Ok(())
+    }
+
+    /// Carries out the moves that are due. One that fails does not stop the others.
+    async fn move_nodes(
+        &mut self,
+        assignment: &Assignment,
+        pods: &AgentPods,
+        members: &[Member],
+        wanted: &WantedAgents,
+    ) -> Result<(), AgentsError> {
+        let names: BTreeSet<_> = members.iter().map(|member| &member.name).collect();
+        self.moving.retain(|node, (to, since)| {
+            names.contains(node) && !pods.serves(node, *to) && since.elapsed() < ARRIVES
+        });
+        let most = wanted.most.of(members.len()).max(1);
+        let serves = |node: &str| Track::ALL.iter().any(|track| pods.serves(node, *track));
+        let moves = due_moves(&assignment.moves, self.moving.len(), most, serves);
+        let (mut moved, mut failed) = (0, None);
+        for one in moves.into_iter().take(LABELS) {
+            match self.label(one).await {
+                Ok(()) => {
+                    moved += 1;
+                    if one.back {
+                        let arrives = (one.to, Instant::now());
+                        self.moving.insert(one.node.clone(), arrives);
+                    }
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(first) = assignment.moves.first().filter(|_| moved > 0) {
+            let to = first.to.name();
+            info!(to, moved, first = %first.node, "nodes were labelled for the other agents");
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn label(&self, one: &Move) -> Result<(), AgentsError> {
+        let value = one.label.map(Track::name);
+        let patch = json!({"metadata": {"labels": {Track::LABEL: value}}});
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..PatchParams::default()
+        };
+        let patched = self
+            .nodes
+            .patch_metadata(&one.node, &params, &Patch::Merge(&patch))
+            .await;
+        match patched {
+            // It left meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other
+                .map(drop)
+                .map_err(|error| refused("label Node", &one.node, error)),
+        }
     }
 
     /// Writes where controllers are if that is not what agents read. Says whether they are told of any.
     async fn tell_where(&self) -> Result<bool, AgentsError> {
         let map = &self.agents.controllers;
         let selected = ListParams::default().labels(&self.agents.pods);
-        let pods = self.pods.list(&selected).await;
+        let pods = self.pods[0].list(&selected).await;
         let pods = pods.map_err(|error| refused("list pods of controllers beside", map, error))?;
         let wanted = text(&addresses(&pods.items, self.port));
         let found = self.controllers.get_opt(&map.name).await;
@@ -192,12 +351,19 @@ impl Operator {
     }
 }
 
+fn named_set(template: &Template, owner: &Owner, track: Track) -> Named {
+    Named {
+        namespace: owner.map.namespace.clone(),
+        name: set_name(template, track),
+    }
+}
+
 /// Fields of ours are taken back from whoever changed them; an unknown one is refused.
 fn ours() -> PatchParams {
     PatchParams::apply(MANAGER).force().validation_strict()
 }
 
-fn refused(act: &str, object: &Named, error: kube::Error) -> AgentsError {
+fn refused(act: &str, object: &impl std::fmt::Display, error: kube::Error) -> AgentsError {
     AgentsError::Refused {
         act: format!("{act} {object}"),
         error,

@@ -1,12 +1,14 @@
 //! The DaemonSet as the chart wants it. Pure.
 
+use portolan_planner::model::Node;
 use serde_json::{Map, Value};
 use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Where it is in its ConfigMap.
-pub(super) const KEY: &str = "daemonset.yaml";
+pub const KEY: &str = "daemonset.yaml";
 
-/// A DaemonSet that has all that [`stable`](super::stable) builds on.
+/// A DaemonSet that has all that [`daemon_set`](super::daemon_set()) builds on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(super) name: String,
@@ -43,7 +45,14 @@ impl Template {
             let text = error.to_string();
             TemplateError::Unreadable(text.lines().next().unwrap_or_default().to_owned())
         };
-        let value: Value = serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?;
+        Self::of(serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?)
+    }
+
+    /// The same of what was read already.
+    ///
+    /// # Errors
+    /// [`TemplateError`] names the field.
+    pub fn of(value: Value) -> Result<Self, TemplateError> {
         let wrong = |field, wanted| TemplateError::Field { field, wanted };
         if (&value["apiVersion"], &value["kind"]) != (&"apps/v1".into(), &"DaemonSet".into()) {
             return Err(wrong("kind", "DaemonSet of apps/v1"));
@@ -71,6 +80,26 @@ impl Template {
             Value::Object(object) => Ok(Self { name, object }),
             _ => Err(wrong("kind", "DaemonSet of apps/v1")),
         }
+    }
+
+    /// What it was read from, in one spelling.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        Value::Object(self.object.clone())
+    }
+
+    /// Names what it says: 16 hexadecimal digits.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        format!("{:016x}", xxh3_64(self.value().to_string().as_bytes()))
+    }
+
+    /// Whether agents run on a node by its nodeSelector, which is all that the chart writes.
+    #[must_use]
+    pub fn selects(&self, node: &Node) -> bool {
+        let selector = self.object["spec"]["template"]["spec"]["nodeSelector"].as_object();
+        let mut labels = selector.into_iter().flatten();
+        labels.all(|(name, value)| node.labels.get(&**name).map(|own| &**own) == value.as_str())
     }
 }
 

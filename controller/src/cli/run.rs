@@ -302,11 +302,16 @@ impl Following {
                 // Ends when nobody tells anything any more.
                 drop(tokio::spawn(writer.run()));
                 let rollout = Rollout::new(client.clone(), known.clone(), events.clone());
-                let (publisher, notes) = Publisher::new(client.clone(), known, board.clone());
+                let rollout = match &agents {
+                    Some((agents, _)) => rollout.with_agents(client.clone(), &agents.template),
+                    None => rollout,
+                };
+                let (publisher, notes) =
+                    Publisher::new(client.clone(), known.clone(), board.clone());
                 let publisher = publisher.telling(events);
                 let (stop_leading, stopped_leading) = oneshot::channel::<()>();
                 let operator =
-                    agents.map(|(agents, port)| Operator::new(client.clone(), agents, port));
+                    agents.map(|(agents, port)| Operator::new(client.clone(), agents, port, known));
                 let (publisher, leading, election) = match lease {
                     None => (publisher, None, None),
                     Some((lease, name)) => {

@@ -5,6 +5,7 @@
 //! (S-8, S-9, S-111).
 
 mod annotations;
+mod content;
 mod detection;
 mod endpoint_slice;
 mod external;
@@ -15,6 +16,7 @@ mod rollout;
 mod service;
 mod settings;
 
+pub use content::{agents_of, with_agents};
 pub use endpoint_slice::endpoint_slice;
 pub use field::FieldError;
 pub use node::{node, service_cidr};

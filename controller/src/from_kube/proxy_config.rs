@@ -2,62 +2,13 @@
 
 use std::sync::Arc;
 
-use portolan_crds::{OverrideSpec, ProxyConfig as Given, SettingsSpec};
-use portolan_planner::model::{Override, ProxyConfig, Revision, Staged};
+use portolan_crds::ProxyConfig as Given;
+use portolan_planner::model::{ProxyConfig, Revision, Staged};
 use portolan_rollout::{Stage, State};
-use serde::{Deserialize, Serialize};
 
+use super::content::Content;
 use super::field::{FieldError, own_name};
 use super::rollout::{asked, rollout_state};
-use super::settings::{patch, settings};
-
-/// What a revision is made of, as it is remembered.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct Content {
-    settings: SettingsSpec,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    overrides: Vec<OverrideSpec>,
-}
-
-impl Content {
-    pub(super) fn of(object: &Given) -> Self {
-        Self {
-            settings: object.spec.settings.clone().unwrap_or_default(),
-            overrides: object.spec.overrides.clone().unwrap_or_default(),
-        }
-    }
-
-    /// Its one spelling.
-    pub(super) fn text(&self) -> Result<String, FieldError> {
-        serde_json::to_string(self).map_err(|error| FieldError::new("spec", error.to_string()))
-    }
-
-    fn revision(&self, number: Option<u64>) -> Result<Revision, FieldError> {
-        let one = |(index, given): (usize, &OverrideSpec)| {
-            let labels = given.node_selector.match_labels.iter();
-            if given.node_selector.match_labels.is_empty() {
-                let field = format!("spec.overrides[{index}].nodeSelector.matchLabels");
-                let problem = "empty; write at least one label, or the settings into spec.settings";
-                return Err(FieldError::new(field, problem));
-            }
-            let place = format!("spec.overrides[{index}].settings");
-            let settings = patch(&given.settings).map_err(|error| error.within(&place))?;
-            Ok(Override {
-                labels: labels
-                    .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-                    .collect(),
-                settings,
-            })
-        };
-        let overrides = self.overrides.iter().enumerate().map(one);
-        Ok(Revision {
-            number,
-            settings: settings(self.settings.clone())?,
-            overrides: overrides.collect::<Result<_, _>>()?,
-        })
-    }
-}
 
 /// A ProxyConfig: what nodes are served by it, which is what its status says while it has waves.
 ///
@@ -71,10 +22,7 @@ pub fn proxy_config(object: &Given) -> Result<ProxyConfig, FieldError> {
     };
     let state = rollout_state(stored)?;
     if object.spec.rollout.is_none() {
-        let text = Content::of(object).text()?;
-        let known = state.history.iter().find(|held| *held.content == *text);
-        let number = known.map(|known| known.number);
-        return at_once(asked.name, object, number);
+        return at_once(asked.name, object, number(&state, object)?);
     }
     let staged = match &state.stage {
         Stage::Rolling(progress) => Some(Arc::new(Staged {
@@ -101,16 +49,29 @@ pub fn proxy_config_at_once(object: &Given) -> Result<ProxyConfig, FieldError> {
             format!("{name:?} is in force nowhere; the one ProxyConfig is named \"default\"");
         return Err(FieldError::new("metadata.name", problem));
     }
-    asked(object)?;
+    asked(object, None)?;
     at_once(name, object, None)
 }
 
 fn at_once(name: Arc<str>, object: &Given, number: Option<u64>) -> Result<ProxyConfig, FieldError> {
     Ok(ProxyConfig {
         name,
-        current: Arc::new(Content::of(object).revision(number)?),
+        current: Arc::new(Content::of(object, None).revision(number)?),
         staged: None,
     })
+}
+
+/// The number of the settings that are asked for: of revisions that differ in agents alone the current one.
+fn number(state: &State, object: &Given) -> Result<Option<u64>, FieldError> {
+    let wanted = Content::of(object, None).text()?;
+    let is_it = |held: &&portolan_rollout::Revision| {
+        let content = Content::read(&held.content).ok();
+        let text = content.and_then(|content| content.settings_text().ok());
+        text.is_some_and(|text| text == wanted)
+    };
+    let current = state.revision(state.current).filter(is_it);
+    let known = current.or_else(|| state.history.iter().rev().find(is_it));
+    Ok(known.map(|known| known.number))
 }
 
 /// A revision of the history.
@@ -124,7 +85,7 @@ pub fn stored_revision(state: &State, number: u64) -> Result<Revision, FieldErro
                        what spec.settings says";
         return Err(FieldError::new(field, problem));
     };
-    let content: Content = serde_json::from_str(&held.content)
+    let content = Content::read(&held.content)
         .map_err(|error| FieldError::new(field.clone(), error.to_string()))?;
     let read = content.revision(Some(number));
     read.map_err(|error| FieldError::new(field, error.to_string()))

@@ -12,21 +12,23 @@ use portolan_rollout::{
     Asked, By, Gates, Moment, OnFailure, Partly, Policy, Progress, Reach, Revision, Scope, Share,
     Stage, State, Wave,
 };
+use serde_json::Value;
 
+use super::content::Content;
 use super::field::{FieldError, bounded};
-use super::proxy_config::Content;
 
 /// How the names of revisions begin.
 const PREFIX: &str = "default-";
 
-/// What is asked for, and how it reaches nodes.
+/// What is asked for, and how it reaches nodes. Where agents are kept, the template of their DaemonSet is a
+/// part of it.
 ///
 /// # Errors
 /// [`FieldError`] names the field of `spec.rollout` that makes no sense, and what is allowed.
-pub fn asked(object: &Given) -> Result<Asked, FieldError> {
+pub fn asked(object: &Given, agents: Option<&Value>) -> Result<Asked, FieldError> {
     let generation = object.metadata.generation.unwrap_or_default();
     Ok(Asked {
-        content: Content::of(object).text()?.into(),
+        content: Content::of(object, agents).text()?.into(),
         generation: u64::try_from(generation).unwrap_or_default(),
         policy: object.spec.rollout.as_ref().map(policy).transpose()?,
     })

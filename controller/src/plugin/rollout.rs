@@ -261,14 +261,27 @@ fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
     };
     let width = rollout.history.iter().map(|one| one.revision.len()).max();
     let width = width.unwrap_or(0).max("REVISION".len());
-    writeln!(out, "{:width$}  {:20}  STATE", "REVISION", "SINCE")?;
+    let head = ("REVISION", "SINCE", "STATE");
+    let line = format!("{:width$}  {:20}  {:10}  AGENTS", head.0, head.1, head.2);
+    writeln!(out, "{line}")?;
     for one in rollout.history.iter().rev() {
         let since = one.since.as_ref().map(|since| since.0.to_string());
         let since = since.unwrap_or_else(|| "-".into());
-        let line = format!("{:width$}  {since:20}  {}", one.revision, mark(one));
-        writeln!(out, "{}", line.trim_end())?;
+        let (state, agents) = (mark(one), image(one).unwrap_or_else(|| "-".into()));
+        writeln!(
+            out,
+            "{:width$}  {since:20}  {state:10}  {agents}",
+            one.revision
+        )?;
     }
     Ok(())
+}
+
+/// The image of agents in a revision; nothing where the controller keeps no agents.
+fn image(one: &RevisionRecord) -> Option<String> {
+    let content: Value = serde_json::from_str(&one.content).ok()?;
+    let image = content.pointer("/agents/spec/template/spec/containers/0/image")?;
+    Some(image.as_str()?.to_owned())
 }
 
 #[cfg(test)]
@@ -306,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_person_reads_how_far_it_is() {
-        let status = RolloutStatus {
+        let mut status = RolloutStatus {
             wave: Some("zone zone-b".into()),
             touched_nodes: Some(21),
             total_nodes: Some(60),
@@ -314,6 +327,9 @@ mod tests {
             excused_nodes: vec!["node-9".into()],
             ..rollout(RolloutPhase::Progressing, "default-4", "default-7")
         };
+        let containers = json!([{"image": "r/portolan-agent:2"}]);
+        let agents = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        status.history[2].content = json!({"agents": agents}).to_string();
         let mut out = Vec::new();
         told(&status, &mut out).unwrap();
         history(&status, &mut out).unwrap();
@@ -323,10 +339,10 @@ mod tests {
           wave     zone zone-b
           waits    node-31 has not answered for 12 s
           excused  node-9 (away or failing before)
-        REVISION   SINCE                 STATE
-        default-7  -                     on its way
-        default-4  -                     in force
-        default-1  -
+        REVISION   SINCE                 STATE       AGENTS
+        default-7  -                     on its way  r/portolan-agent:2
+        default-4  -                     in force    -
+        default-1  -                                 -
         ");
         assert_eq!(code(RolloutPhase::Halted), NOT_YET);
         assert_eq!(code(RolloutPhase::Soaking), OK);

@@ -8,6 +8,7 @@
 //!
 //! Touches: the API server (the ProxyConfig, the statuses of ProxyPlans), the clock.
 
+mod agents;
 mod news;
 mod report;
 mod written;
@@ -33,6 +34,8 @@ pub use written::rollout_status;
 use crate::events::Events;
 use crate::from_kube::{self, FieldError};
 use crate::known::Shared;
+use crate::trust::Named;
+use agents::{AgentsSource, Replaced};
 
 /// Who we are to the API server: the rest of the status has another owner.
 const MANAGER: &str = "portolan-rollout";
@@ -52,7 +55,8 @@ const PAGE: u32 = 100;
 enum Trouble {
     /// The API server refuses, or is not there.
     #[error(
-        "{0}; may this controller get proxyconfigs, list proxyplans and patch proxyconfigs/status?"
+        "{0}; may this controller get proxyconfigs, list proxyplans and patch proxyconfigs/status, and get the \
+         ConfigMap of agents and list their pods?"
     )]
     Api(#[from] kube::Error),
     /// What was read makes no sense.
@@ -69,6 +73,8 @@ pub struct Rollout {
     plans: Api<ProxyPlan>,
     shared: Shared,
     events: Events,
+    /// Where agents are kept.
+    agents: Option<AgentsSource>,
     /// What was said and is still so.
     said: String,
 }
@@ -87,7 +93,17 @@ impl Rollout {
             plans: Api::all(client),
             shared,
             events,
+            agents: None,
             said: String::new(),
+        }
+    }
+
+    /// Rolls out agents, too: the template of their DaemonSet is in this ConfigMap.
+    #[must_use]
+    pub fn with_agents(self, client: Client, template: &Named) -> Self {
+        Self {
+            agents: Some(AgentsSource::new(client, template)),
+            ..self
         }
     }
 
@@ -140,13 +156,28 @@ impl Rollout {
             // decision would decide by what nodes had before it.
             return Ok(BUSY);
         }
-        let asked = from_kube::asked(&config)?;
         let status = config.status.clone().unwrap_or_default();
         let before = status.rollout.unwrap_or_default();
+        let stored = match before.history.is_empty() {
+            true => None,
+            false => Some(from_kube::rollout_state(&before)?),
+        };
+        let agents = match &self.agents {
+            None => None,
+            Some(source) => match source.read().await? {
+                Some(agents) => Some(agents),
+                // Who keeps agents says why it cannot be used; what nodes have stays.
+                None => match &stored {
+                    Some(stored) => from_kube::agents_of(stored, stored.target()),
+                    None => return Ok(BUSY),
+                },
+            },
+        };
+        let asked = from_kube::asked(&config, agents.as_ref())?;
         let now = seconds(SystemTime::now());
-        let state = match before.history.is_empty() {
-            true => State::first(asked.content.clone(), asked.generation, now),
-            false => from_kube::rollout_state(&before)?,
+        let state = match stored {
+            None => State::first(asked.content.clone(), asked.generation, now),
+            Some(stored) => from_kube::with_agents(stored, agents.as_ref()),
         };
         let mut state = state.adopt(&asked, now);
         let mut tally = None;
@@ -179,7 +210,11 @@ impl Rollout {
             return Ok((state.advance(policy, &[], now), None));
         }
         let reports = self.reports().await?;
-        let nodes = self.nodes(&state, &reports)?;
+        let replaced = match &self.agents {
+            Some(source) => source.replaced(&state).await?,
+            None => None,
+        };
+        let nodes = self.nodes(&state, &reports, replaced.as_ref())?;
         // A wave that has ended is followed by the next one in one go.
         let state = state.advance(policy, &nodes, now);
         let state = state.advance(policy, &nodes, now);
@@ -210,15 +245,24 @@ impl Rollout {
         &self,
         state: &State,
         reports: &BTreeMap<Arc<str>, Report>,
+        replaced: Option<&Replaced>,
     ) -> Result<Vec<Node>, FieldError> {
         let current = from_kube::stored_revision(state, state.current)?;
         let target = from_kube::stored_revision(state, state.target())?;
         let known = self.shared.read();
-        let node = |node: &Arc<portolan_planner::model::Node>| Node {
-            name: node.name.clone(),
-            zone: node.zone.clone().unwrap_or_default(),
-            affected: current.settings_of(node) != target.settings_of(node),
-            report: reports.get(&node.name).cloned().unwrap_or(Report::AWAY),
+        let node = |node: &Arc<portolan_planner::model::Node>| {
+            let report = reports.get(&node.name).cloned().unwrap_or(Report::AWAY);
+            let change = replaced.filter(|change| change.concerns(node));
+            Node {
+                name: node.name.clone(),
+                zone: node.zone.clone().unwrap_or_default(),
+                affected: change.is_some() || current.settings_of(node) != target.settings_of(node),
+                replaced: change.is_some(),
+                report: match change {
+                    Some(change) => change.report(report, &node.name, state),
+                    None => report,
+                },
+            }
         };
         Ok(known.planner.model().nodes().map(node).collect())
     }

@@ -96,7 +96,7 @@ fn what_makes_no_sense_is_named_with_its_place() {
 
 #[test]
 fn the_policy_is_what_is_written_and_the_defaults_for_the_rest() {
-    let policy = |spec: &str| from_kube::asked(&given(1, spec)).unwrap().policy;
+    let policy = |spec: &str| from_kube::asked(&given(1, spec), None).unwrap().policy;
     assert_eq!(policy("{}"), None);
     assert_eq!(policy("{rollout: {}}"), Some(Policy::default()));
     let whole = policy(
@@ -122,7 +122,7 @@ fn the_policy_is_what_is_written_and_the_defaults_for_the_rest() {
 fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) -> RolloutStatus {
     let status = config.status.clone().unwrap_or_default();
     let before = status.rollout.clone().unwrap_or_default();
-    let asked = from_kube::asked(config).unwrap();
+    let asked = from_kube::asked(config, None).unwrap();
     let mut state = match before.history.is_empty() {
         true => State::first(asked.content.clone(), asked.generation, now),
         false => from_kube::rollout_state(&before).unwrap(),
@@ -132,6 +132,7 @@ fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) ->
         let nodes = reports.iter().map(|(node, report)| portolan_rollout::Node {
             name: node.name.clone(),
             zone: node.zone.clone().unwrap_or_default(),
+            replaced: false,
             affected: true,
             report: report.clone(),
         });

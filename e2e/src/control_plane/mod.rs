@@ -24,7 +24,7 @@ use authority::Authority;
 pub use clients::Reach;
 pub use part::Part;
 
-use crate::program::Running;
+use crate::program::{Program, Running};
 use crate::waits::Waits;
 use crate::work_folder::WorkFolder;
 
@@ -152,6 +152,17 @@ impl ControlPlane {
         self.spawn(part)?;
         self.wait_serving(part)
             .map_err(|error| self.with_logs(&error))
+    }
+
+    /// Starts a program that works with this API server as administrator. Its log is beside those of the parts.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn beside(&self, program: Program, words: &[&str]) -> Result<Running> {
+        let path = self.folder.path.join(format!("{}.log", program.name()));
+        let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        let admin = self.kubeconfig(Reach::Here).display().to_string();
+        program.start(&[&["--kubeconfig", &admin], words].concat(), &log)
     }
 
     /// Asks a part to end (SIGTERM) and waits until it has.

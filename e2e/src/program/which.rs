@@ -49,6 +49,10 @@ pub enum Program {
     KubeApiserver,
     /// Kubernetes' own controllers.
     KubeControllerManager,
+    /// What gives pods their nodes.
+    KubeScheduler,
+    /// What plays nodes, and says of their pods that they run.
+    Kwok,
     /// What people read and write the API with.
     Kubectl,
     /// What people install charts with.
@@ -91,6 +95,8 @@ impl Program {
             Self::Etcd34 => "etcd-3.4",
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Kwok => "kwok",
             Self::Kubectl => "kubectl",
             Self::Helm => "helm",
             Self::Jaeger => "jaeger-all-in-one",
@@ -124,6 +130,8 @@ impl Program {
             | Self::Etcd34
             | Self::KubeApiserver
             | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kwok
             | Self::Kubectl
             | Self::Helm
             | Self::Jaeger
@@ -144,6 +152,8 @@ impl Program {
             | Self::Etcd34
             | Self::KubeApiserver
             | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kwok
             | Self::Kubectl
             | Self::Helm
             | Self::Jaeger

@@ -96,6 +96,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::TRUST,
     cluster::REPLICAS,
     cluster::INSTALL,
+    cluster::AGENTS,
     cluster::WAVES,
     cluster::TRACES,
     cluster::CHURN,

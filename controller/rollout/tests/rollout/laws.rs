@@ -71,8 +71,10 @@ prop_compose! {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    (1..25usize, 1..5usize, policy()).prop_map(|(nodes, zones, policy)| {
+    let parts = (1..25usize, 1..5usize, policy(), any::<bool>());
+    parts.prop_map(|(nodes, zones, policy, replaces)| {
         let mut world = World::new(nodes, zones, policy);
+        world.replaces = replaces;
         world.ask("2");
         world
     })
@@ -145,6 +147,20 @@ fn unanswered(world: &World) -> usize {
     touched(world).iter().filter(open).count()
 }
 
+/// Those of them that had an agent and have none, or one that fails.
+fn lost(world: &World) -> usize {
+    let Stage::Rolling(progress) = &world.state.stage else {
+        return 0;
+    };
+    let lost = |name: &&Arc<str>| {
+        let agent = &world.agents[*name];
+        let had = agent.applied.is_some() || progress.reach.nodes.contains(*name);
+        let fails = (agent.connected && agent.failing) || (!agent.connected && had);
+        !progress.excused.contains(*name) && fails
+    };
+    touched(world).iter().filter(lost).count()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -164,6 +180,28 @@ proptest! {
             let new = touched(&world).difference(&before).count();
             let most = world.policy().max_parallel.of(world.agents.len()).max(1);
             prop_assert!(new == 0 || new + open <= most, "{new} new, {open} open, {most} at most");
+        }
+    }
+
+    /// An agent that is replaced is away for a moment.
+    #[test]
+    fn no_more_agents_are_replaced_at_once_than_may_be_unavailable(
+        mut world in world(),
+        acts in prop::collection::vec(act(), 1..120),
+    ) {
+        world.replaces = true;
+        for act in acts {
+            happen(&mut world, &act);
+            let (before, missing) = (touched(&world), unanswered(&world) + lost(&world));
+            let same = world.state.rolling().map(|progress| progress.target);
+            world.decide();
+            let now = world.state.rolling().map(|progress| progress.target);
+            if now.is_none() || now != same {
+                continue;
+            }
+            let new = touched(&world).difference(&before).count();
+            let most = world.policy().max_unavailable.of(world.agents.len()).max(1);
+            prop_assert!(new == 0 || new + missing <= most, "{new} new, {missing} missing, {most} at most");
         }
     }
 
@@ -255,7 +293,7 @@ proptest! {
             world.decide();
         }
         for agent in world.agents.values_mut() {
-            (agent.connected, agent.failing) = (true, false);
+            (agent.connected, agent.failing, agent.coming) = (true, false, false);
         }
         // Whoever resumes has looked: what was rolled back or halted is tried again.
         world.policy().rollback_to = None;
@@ -264,6 +302,8 @@ proptest! {
         world.policy().paused = false;
         for _ in 0..2000 {
             world.decide();
+            // One that is replaced is back in time.
+            world.take(|_| true);
             world.take(|_| true);
             world.now += 100;
         }

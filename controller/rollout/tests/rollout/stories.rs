@@ -66,6 +66,53 @@ fn by_all_there_is_one_wave_after_the_canaries() {
 }
 
 #[test]
+fn agents_are_replaced_one_by_one_where_one_may_be_unavailable() {
+    let mut world = World::new(5, 1, policy());
+    world.replaces = true;
+    world.ask("two");
+    let told = world.run(100);
+    assert_eq!(
+        told,
+        [
+            "canary Progressing 1/5",
+            "canary Soaking 1/5",
+            "zone zone-0 Progressing 1/5",
+            "zone zone-0 Progressing 2/5",
+            "zone zone-0 Progressing 3/5",
+            "zone zone-0 Progressing 4/5",
+            "zone zone-0 Progressing 5/5",
+            "zone zone-0 Soaking 5/5",
+            "Complete 2",
+        ]
+    );
+}
+
+#[test]
+fn an_agent_that_does_not_come_back_takes_the_change_back() {
+    let mut world = World::new(5, 1, policy());
+    world.replaces = true;
+    world.policy().canaries = 0;
+    world.ask("two");
+    world.decide();
+    world.decide();
+    assert_eq!(world.told(), "zone zone-0 Progressing 1/5");
+    let gone = world.given(2);
+    for _ in 0..20 {
+        let there = |name: &str| !gone.contains(name);
+        world.take(there);
+        for name in &gone {
+            world.agents.get_mut(name).unwrap().connected = false;
+        }
+        world.decide();
+        world.now += 60;
+    }
+    assert_eq!(world.told(), "RolledBack 1");
+    let reason = &world.state.reason;
+    assert!(reason.contains("do not come back"), "{reason}");
+    assert!(reason.contains(&**gone.first().unwrap()), "{reason}");
+}
+
+#[test]
 fn what_fails_is_taken_back_from_those_that_had_it_and_not_tried_again_by_itself() {
     let mut world = world();
     world.poison = Some("two".into());

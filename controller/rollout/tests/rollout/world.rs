@@ -15,6 +15,8 @@ pub(crate) struct Agent {
     pub(crate) applied: Option<u64>,
     pub(crate) lag: u64,
     pub(crate) affected: bool,
+    /// Its agent went and comes back with what it was given.
+    pub(crate) coming: bool,
 }
 
 impl Agent {
@@ -27,6 +29,7 @@ impl Agent {
             applied: Some(applied),
             lag: 10,
             affected: true,
+            coming: false,
         }
     }
 }
@@ -40,6 +43,8 @@ pub(crate) struct World {
     pub(crate) now: Moment,
     /// A revision that makes nodes fail once they have it.
     pub(crate) poison: Option<Arc<str>>,
+    /// Changes replace agents.
+    pub(crate) replaces: bool,
 }
 
 impl World {
@@ -59,6 +64,7 @@ impl World {
             },
             now: 1000,
             poison: None,
+            replaces: false,
         }
     }
 
@@ -76,6 +82,7 @@ impl World {
             name: name.clone(),
             zone: agent.zone.clone(),
             affected: agent.affected,
+            replaced: agent.affected && self.replaces,
             report: Report {
                 health: match (agent.connected, agent.failing) {
                     (false, _) => Health::Away,
@@ -107,11 +114,16 @@ impl World {
     pub(crate) fn take(&mut self, takes: impl Fn(&str) -> bool) {
         let state = self.state.clone();
         for (name, agent) in &mut self.agents {
-            if !agent.connected || !takes(name) {
+            if !(agent.connected || agent.coming) || !takes(name) {
                 continue;
             }
             let given = state.serves(name, &agent.zone);
             if agent.applied != Some(given) {
+                agent.coming = self.replaces && agent.connected;
+                agent.connected = !agent.coming;
+                if agent.coming {
+                    continue;
+                }
                 agent.applied = Some(given);
                 let content = state.revision(given).map(|held| &held.content);
                 agent.failing = content.is_some() && content == self.poison.as_ref();

@@ -1,4 +1,5 @@
-//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kubectl; helm and Jaeger; Prometheus.
+//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl; kwok, helm and
+//! Jaeger; Prometheus.
 //!
 //! Each is taken from the folder that `KUBEBUILDER_ASSETS` names, else from PATH, in both cases
 //! only if it is of the minor version that `e2e/tools` names, else built from there once. What was
@@ -98,7 +99,25 @@ pub const MODULES: &[Module] = &[
                 version: &["version", "--client"],
                 takes: "below a minute on 2 cores",
             },
+            Tool {
+                name: "kube-scheduler",
+                package: "k8s.io/kubernetes/cmd/kube-scheduler",
+                version: &["--version"],
+                takes: "below a minute on 2 cores",
+            },
         ],
+    },
+    Module {
+        folder: "kwok",
+        title: "kwok",
+        requires: "sigs.k8s.io/kwok",
+        version_package: None,
+        tools: &[Tool {
+            name: "kwok",
+            package: "sigs.k8s.io/kwok/cmd/kwok",
+            version: &["--version"],
+            takes: "about a minute on 2 cores",
+        }],
     },
     Module {
         folder: "helm",

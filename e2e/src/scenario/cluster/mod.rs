@@ -1,5 +1,6 @@
 //! Scenarios of the controller on a real API server.
 
+mod agents;
 mod audit;
 mod bad_input;
 mod bulk;
@@ -8,6 +9,7 @@ mod install;
 mod memory;
 mod objects;
 mod printed;
+mod release;
 mod replicas;
 mod rig;
 mod rollout;
@@ -16,6 +18,7 @@ mod stores;
 mod traces;
 mod trust;
 
+pub(super) use agents::SCENARIO as AGENTS;
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
 pub(super) use install::SCENARIO as INSTALL;

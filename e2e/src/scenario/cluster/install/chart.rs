@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::super::printed;
+use super::super::release::{NAMESPACE, RELEASE};
 use super::alerts;
-use super::lab::{Lab, NAMESPACE, RELEASE};
+use super::lab::Lab;
 use crate::program::Program;
 use crate::scenario::{Checks, Stage};
 

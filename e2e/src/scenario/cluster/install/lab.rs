@@ -1,29 +1,25 @@
 //! A fresh control plane, the chart in it, and the controller that the chart describes.
 
 use std::fs::File;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use portolan_agent::receive::{Access, Address, Tls, Trust};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::audit::Audit;
+use super::super::release::{NAMESPACE, PODS, Release, arguments};
 use super::{LOOK, WRITTEN};
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
-use crate::control_plane::{ControlPlane, Options, Reach};
+use crate::control_plane::{Options, Reach};
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
-use crate::work_folder::WorkFolder;
 
-/// Not the namespace of the README, so that none is built in.
-pub(super) const NAMESPACE: &str = "proxy";
-pub(super) const RELEASE: &str = "portolan";
-pub(super) const SET: &str = "daemonset/portolan-agent";
+/// The DaemonSet that takes all nodes before agents were ever changed in waves.
+pub(super) const SET: &str = "daemonset/portolan-agent-blue";
 pub(super) const NODES: u8 = 3;
-const PODS: &str = "app.kubernetes.io/component=controller";
-const AUDIT: &str = include_str!("../../../../api/audit.yaml");
 /// Until pods that a Deployment asks for run.
 const RUNNING: Duration = Duration::from_secs(30);
 
@@ -31,102 +27,43 @@ const RUNNING: Duration = Duration::from_secs(30);
 pub(super) struct Lab<'a> {
     controller: Option<Running>,
     kubelet: Kubelet,
-    pub(super) plane: ControlPlane,
-    folder: WorkFolder,
-    pub(super) chart: PathBuf,
+    release: Release,
     pub(super) stage: &'a Stage,
-    /// For agents, and for health.
-    ports: [u16; 2],
+}
+
+impl Deref for Lab<'_> {
+    type Target = Release;
+
+    fn deref(&self) -> &Release {
+        &self.release
+    }
 }
 
 impl<'a> Lab<'a> {
     pub(super) fn start(stage: &'a Stage, chart: PathBuf) -> Result<Self> {
-        let folder = WorkFolder::private()?;
-        let file = |name: &str| folder.path.join(name).display().to_string();
-        std::fs::write(file("audit.yaml"), AUDIT)?;
-        let mut options = Options::default();
-        options.api_server.extend([
-            format!("--audit-policy-file={}", file("audit.yaml")),
-            format!("--audit-log-path={}", file("audit.log")),
-        ]);
-        let plane = ControlPlane::start(stage.waits, options)?;
+        let release = Release::start(stage, chart, Options::default())?;
         let mut pool = AddressPool::new();
         for number in 1..=NODES {
             pool.add_range(&format!("node-{number}"), &LabNode::first_pod(number), 8)?;
         }
-        let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
+        let kubelet = Kubelet::start(&release.plane.kubeconfig(Reach::Here), pool)?;
         for number in 1..=NODES {
             kubelet.register(&LabNode::numbered(number).object())?;
         }
-        let ports = plane.free_ports()?;
         Ok(Self {
             controller: None,
             kubelet,
-            plane,
-            folder,
-            chart,
+            release,
             stage,
-            ports,
         })
-    }
-
-    /// Runs helm as administrator.
-    pub(super) fn helm(&self, words: &[&str]) -> Result<String> {
-        let config = self.plane.kubeconfig(Reach::Here).display().to_string();
-        let own = ["--kubeconfig", &config, "--namespace", NAMESPACE];
-        Program::Helm.run(&[words, &own].concat())
-    }
-
-    /// Installs with what is required, and the ports that are free here.
-    pub(super) fn install(&self) -> Result<String> {
-        self.with_values(&["install", RELEASE], &["--create-namespace"])
-    }
-
-    pub(super) fn upgrade(&self, more: &[&str]) -> Result<String> {
-        self.with_values(&["upgrade", RELEASE], more)
-    }
-
-    fn with_values(&self, what: &[&str], more: &[&str]) -> Result<String> {
-        let chart = self.chart.display().to_string();
-        let port = format!("apiServer.port={}", self.server()?.1);
-        let [agents, admin] = self.ports;
-        let (agents, admin) = (
-            format!("controller.port={agents}"),
-            format!("controller.adminPort={admin}"),
-        );
-        let values = [
-            "image.repository=registry.example.com/portolan",
-            "apiServer.host=127.0.0.1",
-            &port,
-            &agents,
-            &admin,
-        ];
-        let values = values.iter().flat_map(|value| ["--set", *value]);
-        let values: Vec<_> = values.collect();
-        self.helm(&[what, &[chart.as_str()][..], &values, more].concat())
-    }
-
-    /// The API server's address and port.
-    fn server(&self) -> Result<(String, u16)> {
-        let path = "jsonpath={.clusters[0].cluster.server}";
-        let url = self.plane.kubectl(&["config", "view", "-o", path])?;
-        let port = url.rsplit_once(':').context("it has no port")?.1.parse()?;
-        Ok((url, port))
-    }
-
-    /// Something of an object of the release, as JSON.
-    pub(super) fn object(&self, name: &str) -> Result<Value> {
-        let words = ["get", name, "-n", NAMESPACE, "-o", "json"];
-        Ok(serde_json::from_str(&self.plane.kubectl(&words)?)?)
     }
 
     /// Starts the controller as the kubelet would start the container of a pod of the Deployment: with
     /// its arguments, and a token of its service account.
     pub(super) fn start_controller(&mut self) -> Result<()> {
         self.kubelet.wait_running(self.stage.waits, 2, RUNNING)?;
-        let pods = ["get", "pods", "-n", NAMESPACE, "-l", PODS, "-o", "name"];
-        let pods = self.plane.kubectl(&pods)?;
-        let pod = self.object(pods.lines().next().context("there is no pod")?)?;
+        let pods = self.pods()?;
+        let pod = self.object(pods.first().context("there is no pod")?)?;
         let words = arguments(&pod)?;
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let account = pod["spec"]["serviceAccountName"].as_str();
@@ -136,25 +73,6 @@ impl<'a> Lab<'a> {
         let environment = [("KUBECONFIG", kubeconfig.as_path())];
         self.controller = Some(Program::Controller.start_with(&words, &environment, &log)?);
         Ok(())
-    }
-
-    /// A kubeconfig for a service account, in place of the files that the kubelet mounts.
-    fn account(&self, name: &str) -> Result<PathBuf> {
-        let token = self
-            .plane
-            .kubectl(&["create", "token", name, "-n", NAMESPACE])?;
-        let authority = self.plane.folder().join("ca.crt");
-        let file = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "lab",
-            "clusters": [{"name": "lab", "cluster": {
-                "server": self.server()?.0, "certificate-authority": authority,
-            }}],
-            "users": [{"name": name, "user": {"token": token.trim()}}],
-            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": name}}],
-        });
-        let path = self.folder.path.join("account.kubeconfig");
-        std::fs::write(&path, file.to_string())?;
-        Ok(path)
     }
 
     /// Waits until the ConfigMap names all pods of the Deployment, at the port that agents are given.
@@ -259,7 +177,7 @@ impl<'a> Lab<'a> {
         ])?;
         let ca = self.object("configmap/portolan-ca")?;
         let ca = ca["data"]["ca.crt"].as_str().context("it has no ca.crt")?;
-        let file = |name: &str| self.folder.path.join(name);
+        let file = |name: &str| self.release.file(name);
         std::fs::write(file("ca.crt"), ca)?;
         std::fs::write(file("token"), token.trim())?;
         let access = Access {
@@ -296,10 +214,6 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    pub(super) fn audit(&self) -> Result<Audit> {
-        Audit::read(&self.folder.path.join("audit.log"))
-    }
-
     /// The last words of the controller.
     pub(super) fn said(&self) -> String {
         let said = std::fs::read_to_string(self.log()).unwrap_or_default();
@@ -308,7 +222,7 @@ impl<'a> Lab<'a> {
     }
 
     pub(super) fn check_running(&mut self) -> Result<()> {
-        self.plane.check_running()?;
+        self.release.plane.check_running()?;
         let controller = self.controller.as_mut().context("it does not run")?;
         if let Some(status) = controller.ended()? {
             bail!("the controller ended with {status}: {}", self.said());
@@ -319,56 +233,6 @@ impl<'a> Lab<'a> {
     }
 
     fn log(&self) -> PathBuf {
-        self.folder.path.join("controller.log")
-    }
-}
-
-/// The arguments of a pod's one container as the kubelet would give them: `$(NAME)` is the field of the
-/// pod that the variable stands for.
-fn arguments(pod: &Value) -> Result<Vec<String>> {
-    let container = &pod["spec"]["containers"][0];
-    let command = container["command"][0].as_str();
-    ensure!(
-        command == Some(Program::Controller.name()),
-        "the container runs {command:?}"
-    );
-    let variables = container["env"].as_array().into_iter().flatten();
-    let variables = variables.map(|variable| {
-        let name = variable["name"].as_str().unwrap_or_default();
-        let field = variable["valueFrom"]["fieldRef"]["fieldPath"].as_str();
-        let path = field.unwrap_or_default().replace('.', "/");
-        let value = pod.pointer(&format!("/{path}")).and_then(Value::as_str);
-        let value = value.with_context(|| format!("{name} stands for {field:?}"))?;
-        Ok((format!("$({name})"), value))
-    });
-    let variables: Vec<_> = variables.collect::<Result<_>>()?;
-    let words = container["args"].as_array().context("it has no args")?;
-    let words = words.iter().map(|word| {
-        let mut word = word.as_str().context("an argument is no text")?.to_owned();
-        for (name, value) in &variables {
-            word = word.replace(name, value);
-        }
-        ensure!(!word.contains("$("), "{word} names something unknown");
-        Ok(word)
-    });
-    words.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_what_the_kubelet_makes_of_them() {
-        let mut pod = json!({
-            "metadata": {"name": "controller-1"},
-            "spec": {"containers": [{
-                "command": ["portolan-controller"], "args": ["run", "--name=$(POD)"],
-                "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-            }]},
-        });
-        assert_eq!(arguments(&pod).unwrap(), ["run", "--name=controller-1"]);
-        pod["spec"]["containers"][0]["args"][1] = "--name=$(OTHER)".into();
-        assert!(arguments(&pod).is_err());
+        self.file("controller.log")
     }
 }

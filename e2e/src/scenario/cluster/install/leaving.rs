@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::super::release::{NAMESPACE, RELEASE};
 use super::LOOK;
-use super::lab::{Lab, NAMESPACE, RELEASE};
+use super::lab::Lab;
 use crate::scenario::Checks;
 
 /// Until the garbage collector has taken what belonged to what is gone, on hardware.
@@ -29,7 +30,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check("definitions, settings and plans stay", stays(lab));
     checks.check(
         "it can be installed again over them",
-        lab.install().map(drop),
+        lab.install(&[]).map(drop),
     );
     Ok(())
 }

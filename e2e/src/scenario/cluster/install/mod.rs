@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::release::NAMESPACE;
 use crate::control_plane::Reach;
 use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
-use lab::{Lab, NAMESPACE, NODES, SET};
+use lab::{Lab, NODES, SET};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "install",
@@ -85,7 +86,7 @@ fn before(lab: &Lab<'_>) -> Result<()> {
 fn installed(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
         "helm installs on a fresh API server",
-        lab.install().map(drop),
+        lab.install(&[]).map(drop),
     );
     checks.check(
         "everything that it may render is valid to the letter, the agents' DaemonSet too",

@@ -1,0 +1,137 @@
+//! Pods of agents: which DaemonSet each is of, and whether it is ready. Pure, but for [`list`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+
+use super::daemon_set::AGENTS;
+use super::track::Track;
+
+/// Pods that are asked for at once.
+const PAGE: u32 = 500;
+
+/// What runs on nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentPods(BTreeMap<String, Vec<AgentPod>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct AgentPod {
+    track: Option<Track>,
+    /// Of which template it was made.
+    agents: String,
+    ready: bool,
+}
+
+impl AgentPods {
+    /// Those of these pods that have a node.
+    pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut nodes: BTreeMap<String, Vec<AgentPod>> = BTreeMap::new();
+        for pod in pods {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+            if let Some(node) = node {
+                nodes.entry(node.clone()).or_default().push(read(pod));
+            }
+        }
+        Self(nodes)
+    }
+
+    /// Whether a pod of this template is ready on the node.
+    #[must_use]
+    pub fn has_ready(&self, node: &str, agents: &str) -> bool {
+        self.on(node).any(|pod| pod.ready && pod.agents == agents)
+    }
+
+    /// Whether a pod of this DaemonSet is ready on the node.
+    pub(super) fn serves(&self, node: &str, track: Track) -> bool {
+        self.on(node)
+            .any(|pod| pod.ready && pod.track == Some(track))
+    }
+
+    /// The DaemonSets that have a pod anywhere, be it one that ends.
+    pub(super) fn tracks(&self) -> BTreeSet<Track> {
+        let pods = self.0.values().flatten();
+        pods.filter_map(|pod| pod.track).collect()
+    }
+
+    fn on(&self, node: &str) -> impl Iterator<Item = &AgentPod> {
+        self.0.get(node).into_iter().flatten()
+    }
+
+    fn append(&mut self, other: Self) {
+        for (node, mut pods) in other.0 {
+            self.0.entry(node).or_default().append(&mut pods);
+        }
+    }
+}
+
+fn read(pod: &Pod) -> AgentPod {
+    let labels = pod.metadata.labels.as_ref();
+    let track = labels.and_then(|labels| labels.get(Track::LABEL));
+    let annotations = pod.metadata.annotations.as_ref();
+    let agents = annotations.and_then(|annotations| annotations.get(AGENTS));
+    let ends = pod.metadata.deletion_timestamp.is_some();
+    AgentPod {
+        track: track.and_then(|name| Track::read(name)),
+        agents: agents.cloned().unwrap_or_default(),
+        ready: !ends && super::addresses::is_ready(pod),
+    }
+}
+
+/// All of them in a namespace.
+pub async fn list(api: &Api<Pod>) -> kube::Result<AgentPods> {
+    let mut params = ListParams::default().labels(Track::LABEL).limit(PAGE);
+    let mut found = AgentPods::default();
+    loop {
+        let page = api.list(&params).await?;
+        found.append(AgentPods::of(&page.items));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(node: &str, track: &str, agents: &str, ready: &str, more: &Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {
+                "labels": {Track::LABEL: track},
+                "annotations": {AGENTS: agents},
+            },
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        if let (Some(metadata), Some(more)) = (pod["metadata"].as_object_mut(), more.as_object()) {
+            metadata.extend(more.clone());
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_ends_or_is_not_ready_is_there_and_serves_nobody() {
+        let none = json!({});
+        let ends = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let pods = [
+            pod("a", "blue", "1", "True", &none),
+            pod("b", "green", "2", "True", &ends),
+            pod("b", "blue", "1", "False", &none),
+            pod("c", "violet", "3", "True", &none),
+            Pod::default(),
+        ];
+        let mut found = AgentPods::of(&pods[..2]);
+        found.append(AgentPods::of(&pods[2..]));
+        assert_eq!(found, AgentPods::of(&pods));
+        assert!(found.has_ready("a", "1") && !found.has_ready("a", "2"));
+        assert!(found.serves("a", Track::Blue) && !found.serves("a", Track::Green));
+        assert!(!found.has_ready("b", "2") && !found.serves("b", Track::Blue));
+        assert!(found.has_ready("c", "3"));
+        assert_eq!(found.tracks(), [Track::Blue, Track::Green].into());
+    }
+}

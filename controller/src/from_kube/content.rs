@@ -1,0 +1,126 @@
+//! What a revision is made of, as it is remembered: settings, and what agents are.
+
+use portolan_crds::{OverrideSpec, ProxyConfig as Given, SettingsSpec};
+use portolan_planner::model::{Override, Revision};
+use portolan_rollout::State;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::field::FieldError;
+use super::settings::{patch, settings};
+
+/// What is remembered.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Content {
+    settings: SettingsSpec,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overrides: Vec<OverrideSpec>,
+    /// The template of the agents' DaemonSet; nothing where the controller keeps no agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<Value>,
+}
+
+impl Content {
+    pub(super) fn of(object: &Given, agents: Option<&Value>) -> Self {
+        Self {
+            settings: object.spec.settings.clone().unwrap_or_default(),
+            overrides: object.spec.overrides.clone().unwrap_or_default(),
+            agents: agents.cloned(),
+        }
+    }
+
+    pub(super) fn read(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+
+    /// Its one spelling.
+    pub(super) fn text(&self) -> Result<String, FieldError> {
+        serde_json::to_string(self).map_err(|error| FieldError::new("spec", error.to_string()))
+    }
+
+    /// What nodes are told of it.
+    pub(super) fn settings_text(&self) -> Result<String, FieldError> {
+        let mut settings = self.clone();
+        settings.agents = None;
+        settings.text()
+    }
+
+    pub(super) fn revision(&self, number: Option<u64>) -> Result<Revision, FieldError> {
+        let one = |(index, given): (usize, &OverrideSpec)| {
+            let labels = given.node_selector.match_labels.iter();
+            if given.node_selector.match_labels.is_empty() {
+                let field = format!("spec.overrides[{index}].nodeSelector.matchLabels");
+                let problem = "empty; write at least one label, or the settings into spec.settings";
+                return Err(FieldError::new(field, problem));
+            }
+            let place = format!("spec.overrides[{index}].settings");
+            let settings = patch(&given.settings).map_err(|error| error.within(&place))?;
+            Ok(Override {
+                labels: labels
+                    .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+                    .collect(),
+                settings,
+            })
+        };
+        let overrides = self.overrides.iter().enumerate().map(one);
+        Ok(Revision {
+            number,
+            settings: settings(self.settings.clone())?,
+            overrides: overrides.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// What agents are in a revision: the template of their DaemonSet. `None` where nobody said so, or it cannot
+/// be read.
+#[must_use]
+pub fn agents_of(state: &State, number: u64) -> Option<Value> {
+    Content::read(&state.revision(number)?.content).ok()?.agents
+}
+
+/// The same with agents in the current revision, if it has none: it was recorded by a controller that kept
+/// none, so whatever agents there are, no change brought them.
+#[must_use]
+pub fn with_agents(mut state: State, agents: Option<&Value>) -> State {
+    let current = state.current;
+    let held = state.history.iter_mut().find(|held| held.number == current);
+    let (Some(held), Some(agents)) = (held, agents) else {
+        return state;
+    };
+    if let Ok(mut content) = Content::read(&held.content)
+        && content.agents.is_none()
+    {
+        content.agents = Some(agents.clone());
+        if let Ok(text) = content.text() {
+            held.content = text.into();
+        }
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn agents_are_remembered_with_settings_and_settings_alone_are_told_apart() {
+        let agents = json!({"kind": "DaemonSet"});
+        let object = Given::new("default", portolan_crds::ProxyConfigSpec::default());
+        let with = Content::of(&object, Some(&agents));
+        let without = Content::of(&object, None);
+        assert_ne!(with.text().unwrap(), without.text().unwrap());
+        assert_eq!(with.settings_text().unwrap(), without.text().unwrap());
+        let first = State::first(without.text().unwrap().into(), 1, 0);
+        assert_eq!(agents_of(&first, 1), None);
+        let given = with_agents(first.clone(), Some(&agents));
+        assert_eq!(agents_of(&given, 1), Some(agents));
+        assert_eq!(given.history[0].content, with.text().unwrap().into());
+        // What is on record stays.
+        let other = json!({"kind": "another"});
+        assert_eq!(with_agents(given.clone(), Some(&other)), given);
+        assert_eq!(with_agents(first.clone(), None), first);
+    }
+}

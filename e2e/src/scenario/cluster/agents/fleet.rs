@@ -1,0 +1,229 @@
+//! What would run in the agents' pods: behind each pod that is ready there is a light agent with a token that is
+//! bound to the pod. It connects when the pod becomes ready and is gone when the pod ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use portolan_agent::receive::{Addresses, Controllers, Tls, Trust};
+
+use super::super::release::NAMESPACE;
+use super::TRACK;
+use crate::light_agents::LightAgents;
+
+/// How often pods are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+const ACCOUNT: &str = "portolan-agent";
+
+/// Where agents find controllers, and where their tokens lie.
+pub(super) struct Ways {
+    pub(super) addresses: Addresses,
+    pub(super) ca: PathBuf,
+    pub(super) folder: PathBuf,
+}
+
+/// A pod that an agent runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Running {
+    uid: String,
+    name: String,
+    /// What follows the colon of its image.
+    tag: String,
+}
+
+#[derive(Debug)]
+struct State {
+    agents: LightAgents,
+    /// By node.
+    pods: BTreeMap<String, Running>,
+    /// How often an agent was started on a node.
+    starts: BTreeMap<String, u32>,
+    /// Agents of this image fail on these nodes.
+    broken: (String, BTreeSet<String>),
+    /// Of so many nodes each should have an agent; the most that were without at once.
+    nodes: usize,
+    missing: usize,
+    trouble: Option<String>,
+}
+
+/// Everything that runs; dropping it ends everything.
+pub(super) struct Fleet {
+    state: Arc<Mutex<State>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fleet {
+    pub(super) fn start(kubeconfig: &Path, ways: Ways) -> Result<Self> {
+        let nobody: [(String, Controllers); 0] = [];
+        let state = Arc::new(Mutex::new(State {
+            agents: LightAgents::start_with(nobody)?,
+            pods: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            broken: Default::default(),
+            nodes: 0,
+            missing: 0,
+            trouble: None,
+        }));
+        let ends: Arc<AtomicBool> = Arc::default();
+        let (shared, stop) = (state.clone(), ends.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("start a thread")?;
+        let client = {
+            let client = crate::control_plane::kubelet::client(kubeconfig);
+            runtime.block_on(client)?
+        };
+        let thread = std::thread::Builder::new()
+            .name("pods of agents".into())
+            .spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let looked = runtime.block_on(follow(&client, &ways, &shared));
+                    locked(&shared).trouble = looked.err().map(|error| format!("{error:#}"));
+                    std::thread::sleep(LOOK);
+                }
+            })?;
+        Ok(Self {
+            state,
+            ends,
+            thread: Some(thread),
+        })
+    }
+
+    /// Counts anew how many nodes are without an agent at most.
+    pub(super) fn begin_count(&self, nodes: usize) {
+        let mut state = locked(&self.state);
+        (state.nodes, state.missing) = (nodes, 0);
+    }
+
+    /// The most nodes that were without an agent at once since then.
+    pub(super) fn most_missing(&self) -> usize {
+        locked(&self.state).missing
+    }
+
+    /// How many have a plan.
+    pub(super) fn planned(&self) -> usize {
+        let state = locked(&self.state);
+        let planned = |node: &&String| state.agents.hash(node).is_some();
+        state.pods.keys().filter(planned).count()
+    }
+
+    /// How often an agent was started on each node.
+    pub(super) fn starts(&self) -> BTreeMap<String, u32> {
+        locked(&self.state).starts.clone()
+    }
+
+    /// From now on agents of this image fail on these nodes.
+    pub(super) fn break_on(&self, tag: &str, nodes: impl IntoIterator<Item = String>) {
+        locked(&self.state).broken = (tag.to_owned(), nodes.into_iter().collect());
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        locked(&self.state).trouble.clone()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It says what went wrong while it runs.
+            drop(thread.join());
+        }
+    }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the agents of pods that are not ready any more, and starts those of pods that have become so.
+async fn follow(client: &Client, ways: &Ways, shared: &Mutex<State>) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let pods = pods.list(&ListParams::default().labels(TRACK)).await?;
+    let ready: BTreeMap<_, _> = pods.items.iter().filter_map(running).collect();
+    let new: Vec<_> = {
+        let mut state = locked(shared);
+        let gone = |(node, pod): &(&String, &Running)| ready.get(*node) != Some(*pod);
+        let gone = state.pods.iter().filter(gone);
+        let gone: Vec<_> = gone.map(|(node, _)| node.clone()).collect();
+        for node in gone {
+            state.agents.remove(&node);
+            state.pods.remove(&node);
+        }
+        state.missing = state.missing.max(state.nodes.saturating_sub(ready.len()));
+        let new = |(node, _): &(&String, &Running)| !state.pods.contains_key(*node);
+        let new = ready.iter().filter(new);
+        new.map(|(node, pod)| (node.clone(), pod.clone())).collect()
+    };
+    for (node, pod) in new {
+        let token = token(client, &pod).await?;
+        let file = ways.folder.join(format!("token-{}", pod.uid));
+        std::fs::write(&file, token)?;
+        let trust = Trust::Tls(Tls {
+            ca: ways.ca.clone(),
+            name: "portolan-controller".to_owned().try_into()?,
+            token: Some(file),
+        });
+        let controllers = Controllers::new(ways.addresses.clone(), trust);
+        let mut state = locked(shared);
+        state.agents.add(node.clone(), controllers)?;
+        let (tag, nodes) = &state.broken;
+        if *tag == pod.tag && nodes.contains(&node) {
+            state.agents.set_failing(&node, true);
+        }
+        *state.starts.entry(node.clone()).or_default() += 1;
+        state.pods.insert(node, pod);
+    }
+    Ok(())
+}
+
+fn running(pod: &Pod) -> Option<(String, Running)> {
+    let status = pod.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    let ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+    let spec = pod.spec.as_ref()?;
+    let image = spec.containers.first()?.image.as_ref()?;
+    let (_, tag) = image.rsplit_once(':')?;
+    let running = Running {
+        uid: pod.uid()?,
+        name: pod.name_any(),
+        tag: tag.to_owned(),
+    };
+    let here = ready && pod.metadata.deletion_timestamp.is_none();
+    Some((spec.node_name.clone()?, running)).filter(|_| here)
+}
+
+/// A token as the kubelet mounts it: for the controller, bound to the pod.
+async fn token(client: &Client, pod: &Running) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: Some(vec!["portolan-controller".into()]),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: Some(pod.name.clone()),
+                uid: Some(pod.uid.clone()),
+            }),
+            expiration_seconds: Some(3600),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request(ACCOUNT, &PostParams::default(), &request)
+        .await
+        .with_context(|| format!("a token for pod {}", pod.name))?;
+    let token = made.status.and_then(|status| status.token);
+    token.context("it has no token")
+}

@@ -1,0 +1,349 @@
+//! Sixty nodes that kwok plays in three zones, with the real scheduler and the real controller of DaemonSets; the chart
+//! in it, with two controllers that have its arguments and its rights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use portolan_agent::receive::{Address, Addresses};
+use serde_json::{Value, json};
+
+use super::super::release::{NAMESPACE, Release, arguments};
+use super::fleet::{Fleet, Ways};
+use super::{LOOK, TRACK};
+use crate::control_plane::kubelet::LabNode;
+use crate::control_plane::{Options, Reach};
+use crate::program::{Program, Running};
+use crate::scenario::Stage;
+
+pub(super) const NODES: u8 = 60;
+/// How many may be without an agent at once.
+pub(super) const AWAY: usize = 6;
+/// Until pods of controllers run.
+const RUNNING: Duration = Duration::from_secs(60);
+/// Until the certificate is there.
+const CERTIFIED: Duration = Duration::from_secs(60);
+
+/// Everything that runs; dropping it ends everything.
+pub(super) struct Lab<'a> {
+    // The order matters: who depends on another ends before it.
+    pub(super) fleet: Fleet,
+    controllers: BTreeMap<String, Running>,
+    _nodes: [Running; 2],
+    pub(super) release: Release,
+    pub(super) stage: &'a Stage,
+}
+
+/// A pod of an agent.
+#[derive(Debug, Clone)]
+pub(super) struct AgentPod {
+    pub(super) name: String,
+    pub(super) node: String,
+    /// What follows the colon of its image.
+    pub(super) tag: String,
+    pub(super) track: String,
+    pub(super) ready: bool,
+}
+
+/// How far a rollout is, and what runs where.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) status: Value,
+    pub(super) pods: Vec<AgentPod>,
+}
+
+impl Seen {
+    pub(super) fn text(&self, field: &str) -> &str {
+        self.status[field].as_str().unwrap_or_default()
+    }
+
+    /// Nodes with an agent of this image that is ready.
+    pub(super) fn with(&self, tag: &str) -> BTreeSet<&str> {
+        let with = self.pods.iter().filter(|pod| pod.ready && pod.tag == tag);
+        with.map(|pod| pod.node.as_str()).collect()
+    }
+
+    pub(super) fn pod(&self, node: &str) -> Option<&AgentPod> {
+        self.pods.iter().find(|pod| pod.ready && pod.node == node)
+    }
+}
+
+impl<'a> Lab<'a> {
+    /// Starts everything, and waits for nothing but the controllers.
+    pub(super) fn start(stage: &'a Stage) -> Result<Self> {
+        let mut options = Options::default();
+        options.controllers.push("daemonset-controller".into());
+        let chart = stage.files.beside("charts/portolan")?;
+        let release = Release::start(stage, chart, options)?;
+        let stages = stage.files.beside("e2e/api/kwok.yaml")?;
+        let stages = stages.display().to_string();
+        let plane = &release.plane;
+        let kwok = plane.beside(
+            Program::Kwok,
+            &["--config", &stages, "--manage-all-nodes=true"],
+        )?;
+        let scheduler = plane.beside(
+            Program::KubeScheduler,
+            &["--leader-elect=false", "--secure-port=0"],
+        )?;
+        let nodes: Vec<_> = (1..=NODES).map(node).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": nodes});
+        plane.apply(&list.to_string())?;
+        let taint = "node.kubernetes.io/not-ready:NoSchedule-";
+        plane.kubectl(&["taint", "nodes", "--all", taint])?;
+        release.install(&texts(&values("0.1.0")))?;
+        let (controllers, addresses) = controllers(stage, &release)?;
+        let ways = Ways {
+            addresses: Addresses::Listed(addresses.into_iter().map(Address::Tcp).collect()),
+            ca: authority(stage, &release)?,
+            folder: release.file("."),
+        };
+        let fleet = Fleet::start(&release.plane.kubeconfig(Reach::Here), ways)?;
+        Ok(Self {
+            fleet,
+            controllers,
+            _nodes: [kwok, scheduler],
+            release,
+            stage,
+        })
+    }
+
+    /// Another node joins.
+    pub(super) fn join(&self, number: u8) -> Result<String> {
+        let node = node(number);
+        self.release.plane.apply(&node.to_string())?;
+        let name = node["metadata"]["name"].as_str();
+        let name = name.context("it has no name")?.to_owned();
+        let taint = "node.kubernetes.io/not-ready:NoSchedule-";
+        self.release
+            .plane
+            .kubectl(&["taint", "nodes", &name, taint])?;
+        Ok(name)
+    }
+
+    /// Asks for another image of agents, as people do.
+    pub(super) fn change(&self, tag: &str) -> Result<()> {
+        self.release.upgrade(&texts(&values(tag))).map(drop)
+    }
+
+    /// Runs `kubectl proxyplan rollout`.
+    pub(super) fn rollout(&self, word: &str) -> Result<String> {
+        let config = self.release.plane.kubeconfig(Reach::Here);
+        let config = config.display().to_string();
+        Program::ProxyPlan.run(&["rollout", word, "--kubeconfig", &config])
+    }
+
+    pub(super) fn look(&self) -> Result<Seen> {
+        let get = |words: &[&str]| -> Result<Value> {
+            let words = [&["get"], words, &["-o", "json"]].concat();
+            Ok(serde_json::from_str(&self.release.plane.kubectl(&words)?)?)
+        };
+        // The status first: nodes may be ahead of what was read, never behind it for long.
+        let configs = get(&["proxyconfigs"])?;
+        let pods = get(&["pods", "-n", NAMESPACE, "-l", TRACK])?;
+        let pods = pods["items"].as_array().context("there is no list")?;
+        Ok(Seen {
+            status: configs["items"][0]["status"]["rollout"].clone(),
+            pods: pods.iter().map(pod).collect(),
+        })
+    }
+
+    /// The nodes that are labelled, and how.
+    pub(super) fn labelled(&self) -> Result<BTreeMap<String, String>> {
+        let words = ["get", "nodes", "-l", TRACK, "-o", "json"];
+        let nodes: Value = serde_json::from_str(&self.release.plane.kubectl(&words)?)?;
+        let nodes = nodes["items"].as_array().context("there is no list")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let one = |node: &Value| {
+            let metadata = &node["metadata"];
+            (text(&metadata["name"]), text(&metadata["labels"][TRACK]))
+        };
+        Ok(nodes.iter().map(one).collect())
+    }
+
+    /// Waits until everything is as somebody wants it.
+    pub(super) fn until(
+        &self,
+        what: &str,
+        limit: Duration,
+        is: impl Fn(&Seen) -> bool,
+    ) -> Result<Seen> {
+        let asked = || Ok(Some(self.look()?).filter(|seen| is(seen)));
+        self.stage
+            .waits
+            .until(what, limit, LOOK, asked, || self.said())
+    }
+
+    /// What there is to know when something is not as it should be.
+    pub(super) fn said(&self) -> String {
+        let mut text = match self.look() {
+            Err(error) => format!("{error:#}\n"),
+            Ok(seen) => {
+                let mut tags: BTreeMap<_, usize> = BTreeMap::new();
+                for pod in &seen.pods {
+                    *tags.entry((&pod.tag, &pod.track, pod.ready)).or_default() += 1;
+                }
+                let mut status = seen.status.clone();
+                status["history"] = Value::Null;
+                format!("{status}\n  pods by image, DaemonSet, readiness: {tags:?}\n")
+            }
+        };
+        let planned = self.fleet.planned();
+        text += &format!("  {planned} have a plan; {:?}\n", self.fleet.trouble());
+        for name in self.controllers.keys() {
+            let said = std::fs::read_to_string(self.release.file(name)).unwrap_or_default();
+            let lines: Vec<_> = said.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n    ");
+            text += &format!("  {name}:\n    {last}\n");
+        }
+        text
+    }
+
+    /// Ends the controller that leads, at once.
+    pub(super) fn kill_leader(&mut self) -> Result<()> {
+        let path = "jsonpath={.spec.holderIdentity}";
+        let words = [
+            "get",
+            "lease",
+            "portolan-controller",
+            "-n",
+            NAMESPACE,
+            "-o",
+            path,
+        ];
+        let leader = self.release.plane.kubectl(&words)?;
+        let running = self.controllers.remove(&leader);
+        running
+            .with_context(|| format!("{leader} leads and does not run here"))?
+            .kill()
+    }
+
+    pub(super) fn check_running(&mut self) -> Result<()> {
+        self.release.plane.check_running()?;
+        for (name, controller) in &mut self.controllers {
+            if let Some(status) = controller.ended()? {
+                bail!("controller {name} ended with {status}");
+            }
+            let said = std::fs::read_to_string(self.release.file(name))?;
+            ensure!(!said.contains("panicked"), "controller {name} panicked");
+        }
+        Ok(())
+    }
+}
+
+/// What helm is told beside what is required.
+fn values(tag: &str) -> [String; 4] {
+    let rollout = json!({
+        "soak": "2s", "maxParallel": "20%", "maxUnavailable": AWAY,
+        // Two processors run all of this; what a rollout of agents does is not a matter of time.
+        "gates": {"programmingP99": "10m"},
+    });
+    [
+        "--set".into(),
+        format!("agents.image=registry.example.com/portolan/portolan-agent:{tag}"),
+        "--set-json".into(),
+        format!("config.spec.rollout={rollout}"),
+    ]
+}
+
+fn texts(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+/// A node as a cloud registers it; kwok does the rest.
+fn node(number: u8) -> Value {
+    let mut node = LabNode::numbered(number);
+    node.zone = format!("zone-{}", number % 3 + 1);
+    let address = node.addresses[0];
+    let mut object = json!(node.object());
+    object["metadata"]["labels"]["kubernetes.io/os"] = "linux".into();
+    object["metadata"]["annotations"] = json!({"portolan.lab/address": address});
+    if let Some(object) = object.as_object_mut() {
+        object.insert("apiVersion".into(), "v1".into());
+        object.insert("kind".into(), "Node".into());
+        object.remove("status");
+    }
+    object
+}
+
+fn pod(pod: &Value) -> AgentPod {
+    let text = |path: &str| {
+        let value = pod.pointer(path).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let image = text("/spec/containers/0/image");
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let ready = conditions.any(|one| one["type"] == "Ready" && one["status"] == "True");
+    AgentPod {
+        name: text("/metadata/name"),
+        node: text("/spec/nodeName"),
+        tag: image
+            .rsplit_once(':')
+            .map_or(String::new(), |(_, tag)| tag.to_owned()),
+        track: pod["metadata"]["labels"][TRACK]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        ready: ready && pod["metadata"]["deletionTimestamp"].is_null(),
+    }
+}
+
+/// Starts the controllers as the kubelet would start them, but on ports of their own: they share this machine. By
+/// names of their pods; and where agents find them.
+fn controllers(
+    stage: &Stage,
+    release: &Release,
+) -> Result<(BTreeMap<String, Running>, Vec<SocketAddr>)> {
+    let running = || {
+        let pods = release.pods()?;
+        let objects: Vec<_> = pods.iter().map(|name| release.object(name)).collect();
+        let objects = objects.into_iter().collect::<Result<Vec<_>>>()?;
+        let running = |pod: &Value| pod["status"]["phase"] == "Running";
+        let all = objects.len() == 2 && objects.iter().all(running);
+        Ok(all.then_some(objects))
+    };
+    let missing = || format!("{:?}", release.pods());
+    let pods = stage
+        .waits
+        .until("pods of controllers", RUNNING, LOOK, running, missing)?;
+    let kubeconfig = release.account("portolan-controller")?;
+    let others = release.plane.free_ports()?;
+    let (mut controllers, mut addresses) = (BTreeMap::new(), Vec::new());
+    for (pod, ports) in pods.iter().zip([release.ports, others]) {
+        let name = pod["metadata"]["name"].as_str();
+        let name = name.context("a pod has no name")?.to_owned();
+        let words = arguments(pod)?.into_iter().map(|word| {
+            let moves = release.ports.iter().zip(ports);
+            moves.fold(word, |word, (from, to)| {
+                word.replace(&format!(":{from}"), &format!(":{to}"))
+            })
+        });
+        let words: Vec<_> = words.collect();
+        let words = texts(&words);
+        let log = File::create(release.file(&name))?;
+        let environment = [("KUBECONFIG", kubeconfig.as_path())];
+        let running = Program::Controller.start_with(&words, &environment, &log)?;
+        controllers.insert(name, running);
+        addresses.push(([127, 0, 0, 1], ports[0]).into());
+    }
+    Ok((controllers, addresses))
+}
+
+/// The file with whom agents believe.
+fn authority(stage: &Stage, release: &Release) -> Result<PathBuf> {
+    let told = || {
+        let map = release.object("configmap/portolan-ca")?;
+        let text = map["data"]["ca.crt"].as_str().unwrap_or_default();
+        Ok((!text.is_empty()).then(|| text.to_owned()))
+    };
+    let text = stage
+        .waits
+        .until("the authority", CERTIFIED, LOOK, told, String::new)?;
+    let path = release.file("agents-ca.crt");
+    std::fs::write(&path, text)?;
+    Ok(path)
+}

@@ -1,0 +1,297 @@
+//! Another image of agents reaches sixty nodes in waves: a canary, then zone by zone; a leader that is killed in the
+//! middle, a pod that is deleted where the change has not been, a zone where the image fails, a pause, an undo.
+
+mod fleet;
+mod lab;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::release::NAMESPACE;
+use crate::light_agents::FAILURE;
+use crate::scenario::{Checks, Scenario, Stage};
+use lab::{AWAY, Lab, NODES, Seen};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "agents",
+    shows: "another image of agents reaches sixty nodes of kwok in waves, and is taken back where it fails",
+    run,
+};
+
+/// Says which of the two DaemonSets something belongs to.
+const TRACK: &str = "proxy.portolan.dev/track";
+/// Until all agents run and have their plans, on hardware.
+const FIRST: Duration = Duration::from_secs(180);
+/// Until a step of a rollout is done: looks every 2 s, statuses every 5 s, agents that start anew.
+const STEP: Duration = Duration::from_secs(120);
+/// Until a wave is through, with another leader in between.
+const WAVE: Duration = Duration::from_secs(240);
+/// For how long nothing is to happen.
+const QUIET: Duration = Duration::from_secs(6);
+const LOOK: Duration = Duration::from_millis(300);
+const FIRST_TAG: &str = "0.1.0";
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let mut lab = Lab::start(stage)?;
+    begin(&lab, checks)?;
+    let canary = waves(&mut lab, checks)?;
+    joins(&lab, checks)?;
+    fails(&lab, checks, &canary)?;
+    by_hand(&lab, checks)?;
+    let forbidden = lab.release.audit()?.forbidden();
+    require(
+        checks,
+        "the controllers need no more rights than the chart gives",
+        forbidden.is_empty(),
+        &format!("{forbidden:?}"),
+    );
+    lab.check_running()
+}
+
+/// Agents on all nodes, without a label on any.
+fn begin(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let nodes = usize::from(NODES);
+    let planned = |_: &Seen| lab.fleet.planned() == nodes;
+    let seen = lab.until("all agents to have plans", FIRST, planned)?;
+    let one = seen.pods.iter().all(|pod| pod.track == "blue");
+    let labelled = lab.labelled()?;
+    require(
+        checks,
+        "agents are on all nodes, by one DaemonSet, and no node is labelled",
+        one && labelled.is_empty() && seen.with(FIRST_TAG).len() == nodes,
+        &format!("{labelled:?} {seen:?}"),
+    );
+    settled(lab)
+}
+
+/// Waits until the statuses of all nodes say that what is current is in force: a rollout begins with sound nodes.
+fn settled(lab: &Lab<'_>) -> Result<()> {
+    let words = ["get", "proxyplans", "-o", APPLIED];
+    let count = || -> Result<usize> {
+        let told = lab.release.plane.kubectl(&words)?;
+        Ok(told.lines().filter(|line| *line == "True").count())
+    };
+    let all = || Ok((count()? >= usize::from(NODES)).then_some(()));
+    let waits = lab.stage.waits;
+    waits.until("all nodes to be sound", FIRST, LOOK, all, || {
+        format!("{:?} are\n{}", count(), lab.said())
+    })
+}
+
+const APPLIED: &str =
+    r#"jsonpath={range .items[*]}{.status.conditions[?(@.type=="Applied")].status}{"\n"}{end}"#;
+
+/// An image goes through all waves.
+fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
+    lab.fleet.begin_count(usize::from(NODES));
+    lab.change("2")?;
+    let seen = lab.until("the canary to be watched", STEP, |seen| {
+        seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
+    })?;
+    let with = seen.with("2");
+    require(
+        checks,
+        "one node alone is a canary and has the new image",
+        with.len() == 1 && seen.with(FIRST_TAG).len() == usize::from(NODES) - 1,
+        &format!("{seen:?}"),
+    );
+    let canary = (*with.first().context("nobody has it")?).to_owned();
+    let seen = lab.until("the first zone", STEP, |seen| {
+        seen.text("wave") == "zone zone-1" && seen.with("2").len() > 1
+    })?;
+    let with = seen.with("2");
+    let inside = |node: &&str| zone_of(node) == "zone-1" || **node == *canary;
+    require(
+        checks,
+        "then nodes of the first zone",
+        with.iter().all(inside),
+        &format!("{seen:?}"),
+    );
+    let returned = in_the_middle(lab, checks, &canary)?;
+    let seen = lab.until("the end", WAVE, |seen| seen.text("phase") == "Complete")?;
+    require(
+        checks,
+        "in the end all nodes have it",
+        seen.with("2").len() == usize::from(NODES),
+        &format!("{seen:?}"),
+    );
+    let starts = lab.fleet.starts();
+    let once = |(node, starts): (&String, &u32)| *starts == 2 + u32::from(*node == returned);
+    require(
+        checks,
+        "and each agent was replaced once",
+        starts.iter().all(once),
+        &format!("{starts:?}, {returned} was deleted"),
+    );
+    let most = lab.fleet.most_missing();
+    let what = format!(
+        "no more than {AWAY} were away at once, and the one that was deleted (seen: {most})"
+    );
+    require(checks, &what, most <= AWAY + 1, &most.to_string());
+    settled(lab)?;
+    Ok(canary)
+}
+
+/// In the second zone the leader is killed, and a pod is deleted on a node that was not reached.
+fn in_the_middle(lab: &mut Lab<'_>, checks: &mut Checks, canary: &str) -> Result<String> {
+    let seen = lab.until("the second zone", WAVE, |seen| {
+        seen.text("wave") == "zone zone-2"
+    })?;
+    lab.kill_leader()?;
+    let mut third = seen
+        .pods
+        .iter()
+        .filter(|pod| zone_of(&pod.node) == "zone-3" && pod.node != canary && pod.ready);
+    let pod = third.next().context("nobody is in zone-3")?.clone();
+    let words = ["delete", "pod", &pod.name, "-n", NAMESPACE, "--wait=false"];
+    lab.release.plane.kubectl(&words)?;
+    let seen = lab.until("it to be made anew", STEP, |seen| {
+        seen.pod(&pod.node).is_some_and(|new| new.name != pod.name)
+    })?;
+    let new = seen.pod(&pod.node).context("it is gone again")?;
+    let same = new.tag == FIRST_TAG || seen.text("wave") == "zone zone-3";
+    require(
+        checks,
+        "a pod that is deleted where the change has not been returns with the old image",
+        same && new.tag == FIRST_TAG,
+        &format!("{new:?}"),
+    );
+    lab.until("another leader to go on", WAVE, |seen| {
+        seen.text("wave") == "zone zone-3"
+    })?;
+    checks.check("another controller goes on where it was", Ok(()));
+    Ok(pod.node)
+}
+
+/// A node that joins has what all have.
+fn joins(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let node = lab.join(NODES + 1)?;
+    let seen = lab.until("a node that joins to have an agent", STEP, |seen| {
+        seen.pod(&node).is_some()
+    })?;
+    let pod = seen.pod(&node).context("it is gone again")?;
+    let labelled = lab.labelled()?;
+    require(
+        checks,
+        "a node that joins has the new image without anybody's doing",
+        pod.tag == "2" && pod.track == "blue" && !labelled.contains_key(&node),
+        &format!("{pod:?} {labelled:?}"),
+    );
+    let planned = |_: &Seen| lab.fleet.planned() == usize::from(NODES) + 1;
+    lab.until("it to have a plan", STEP, planned)?;
+    settled(lab)
+}
+
+/// An image that fails on the nodes of one zone is taken back.
+fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
+    let zone = match zone_of(canary) {
+        "zone-2" => "zone-3",
+        _ => "zone-2",
+    };
+    let all = (1..=NODES).map(|number| format!("node-{number}"));
+    let there: BTreeSet<_> = all.filter(|node| zone_of(node) == zone).collect();
+    lab.fleet.break_on("3", there.iter().cloned());
+    let before = lab.fleet.starts();
+    lab.fleet.begin_count(usize::from(NODES) + 1);
+    lab.change("3")?;
+    let seen = lab.until("the change to be taken back", WAVE, |seen| {
+        seen.text("phase") == "RolledBack"
+    })?;
+    let reason = seen.text("reason");
+    require(
+        checks,
+        "an image that fails is taken back, and the reason names the wave and what a node said",
+        reason.contains(&format!("zone {zone}")) && reason.contains(FAILURE),
+        reason,
+    );
+    let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
+        seen.with("2").len() == usize::from(NODES) + 1
+    })?;
+    require(
+        checks,
+        "all nodes have the former image again",
+        seen.with("3").is_empty(),
+        &format!("{seen:?}"),
+    );
+    let after = lab.fleet.starts();
+    let changed = |node: &&String| after.get(*node) != before.get(*node);
+    let changed: BTreeSet<_> = before.keys().filter(changed).collect();
+    let failed = there.iter().filter(|node| changed.contains(node)).count();
+    let beyond = changed
+        .iter()
+        .filter(|node| zone_of(node) > zone && ***node != *canary && zone_of(node) != "zone-1");
+    require(
+        checks,
+        &format!(
+            "no node beyond was restarted, and of the zone no more than may be at once ({failed})"
+        ),
+        beyond.count() == 0 && (1..=AWAY).contains(&failed),
+        &format!("{changed:?}"),
+    );
+    let most = lab.fleet.most_missing();
+    let what = format!("no more than {AWAY} were away at once, on the way back too (seen: {most})");
+    require(checks, &what, most <= AWAY, &most.to_string());
+    let planned = |_: &Seen| lab.fleet.planned() == usize::from(NODES) + 1;
+    lab.until("all agents to have plans again", STEP, planned)?;
+    settled(lab)
+}
+
+/// A rollout of agents is paused, goes on, and is undone in the middle.
+fn by_hand(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.change("4")?;
+    lab.until("the first zone", WAVE, |seen| {
+        seen.text("wave") == "zone zone-1" && seen.with("4").len() > 1
+    })?;
+    lab.rollout("pause")?;
+    let seen = lab.until("the pause", STEP, |seen| {
+        let touched = seen.status["touchedNodes"].as_u64();
+        let with = u64::try_from(seen.with("4").len()).ok();
+        seen.text("phase") == "Paused" && touched == with
+    })?;
+    let before = seen.with("4").len();
+    std::thread::sleep(QUIET);
+    let after = lab.look()?;
+    require(
+        checks,
+        "while it is paused no other agent is replaced",
+        after.with("4").len() == before && after.text("phase") == "Paused",
+        &format!("{before} had it: {after:?}"),
+    );
+    lab.rollout("resume")?;
+    let seen = lab.until("it to go on", STEP, |seen| seen.with("4").len() > before)?;
+    ensure!(seen.text("phase") != "Paused", "{seen:?}");
+    let said = lab.rollout("undo")?;
+    let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
+        seen.text("phase") == "Complete" && seen.with("2").len() == usize::from(NODES) + 1
+    })?;
+    require(
+        checks,
+        "an undo in the middle brings the former image back to the nodes that had the other",
+        seen.text("currentRevision") == seen.text("targetRevision"),
+        &format!("{said} {seen:?}"),
+    );
+    Ok(())
+}
+
+fn require(checks: &mut Checks, what: &str, holds: bool, seen: &str) {
+    let result = if holds {
+        Ok(())
+    } else {
+        Err(anyhow!("{seen}"))
+    };
+    checks.check(what, result);
+}
+
+/// The zone of a node, as the lab gives them.
+fn zone_of(node: &str) -> &'static str {
+    let number = node
+        .strip_prefix("node-")
+        .and_then(|text| text.parse().ok());
+    match number.unwrap_or(0_u8) % 3 {
+        0 => "zone-1",
+        1 => "zone-2",
+        _ => "zone-3",
+    }
+}
