@@ -131,7 +131,8 @@ pub enum WaveKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionRecord {
-    /// Its name: `default-` and the generation that first asked for it. `spec.rollout.rollbackTo` takes it.
+    /// Its name: `default-` and a number, of the generation that first asked for it or higher.
+    /// `spec.rollout.rollbackTo` takes it.
     #[schemars(length(max = limit::LABEL))]
     pub revision: String,
     /// When it was first asked for.

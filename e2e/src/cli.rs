@@ -13,7 +13,7 @@ use crate::console::{Console, Table, complain};
 use crate::control_plane::stand;
 use crate::files::Files;
 use crate::jaeger::show as trace;
-use crate::scenario::{self, Checks, Scenario, Stage};
+use crate::scenario::{self, ApiServer, Checks, Scenario, Stage};
 use crate::waits::Waits;
 use crate::{bench, demo, stop};
 
@@ -60,6 +60,21 @@ struct Run {
     /// Repeats the random moments of an earlier run; by default they follow the clock.
     #[arg(long)]
     seed: Option<u64>,
+    /// The API server that some scenarios need, as somebody who may do everything.
+    #[arg(long, requires = "controller_kubeconfig")]
+    kubeconfig: Option<PathBuf>,
+    /// The same as a user with the controller's rights and no more.
+    #[arg(long, requires = "kubeconfig", value_name = "KUBECONFIG")]
+    controller_kubeconfig: Option<PathBuf>,
+}
+
+impl Run {
+    fn api_server(&self) -> Option<ApiServer> {
+        Some(ApiServer {
+            admin: self.kubeconfig.clone()?,
+            controller: self.controller_kubeconfig.clone()?,
+        })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -111,7 +126,11 @@ pub fn main() -> ExitCode {
     let done = match cli.what {
         What::List => Ok(list(Console::from_environment())),
         What::Run(run) => {
-            let lists = &[scenario::ALL, scenario::OTHER_KERNELS];
+            let lists = &[
+                scenario::ALL,
+                scenario::OTHER_KERNELS,
+                scenario::ON_API_SERVER,
+            ];
             on_kernel().and_then(|()| self::run(lists, run))
         }
         What::Cluster(run) => self::run(&[scenario::CLUSTER], run),
@@ -164,6 +183,7 @@ fn list(console: Console) -> bool {
     for (command, list) in [
         ("run", scenario::ALL),
         ("run, by itself", scenario::OTHER_KERNELS),
+        ("run, by itself", scenario::ON_API_SERVER),
         ("cluster", scenario::CLUSTER),
     ] {
         for scenario in list {
@@ -187,6 +207,7 @@ fn stage(files: Option<PathBuf>, seed: Option<u64>) -> Result<Stage> {
         console: Console::from_environment(),
         files: Files::at(files),
         seed: seed.unwrap_or_else(by_clock),
+        api_server: None,
     })
 }
 
@@ -207,7 +228,11 @@ fn run(lists: &[&'static [Scenario]], run: Run) -> Result<bool> {
             .map(|name| scenario::named(lists, name))
             .collect::<Result<_>>()?
     };
-    let stage = stage(run.files, run.seed)?;
+    let api_server = run.api_server();
+    let stage = Stage {
+        api_server,
+        ..stage(run.files, run.seed)?
+    };
     let console = stage.console;
     let mut total = Checks::new(console);
     for scenario in chosen {

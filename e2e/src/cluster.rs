@@ -23,6 +23,10 @@ pub struct Cluster<'lab> {
     // The order matters: programs end before their folder goes.
     agents: BTreeMap<Node, Running>,
     controller: Option<Running>,
+    /// The name of the controller's socket.
+    socket: String,
+    /// Where agents read it, if they do.
+    addresses: Option<PathBuf>,
     folder: WorkFolder,
     topology: &'lab Topology,
     waits: Waits,
@@ -45,6 +49,8 @@ impl<'lab> Cluster<'lab> {
         let cluster = Self {
             agents: BTreeMap::new(),
             controller: None,
+            socket: "controller.socket".into(),
+            addresses: None,
             folder,
             topology,
             waits,
@@ -94,8 +100,31 @@ impl<'lab> Cluster<'lab> {
     /// # Errors
     /// When one of them is not there.
     pub fn start_on_api_server(&mut self, kubeconfig: &Path, more: &[&str]) -> Result<()> {
-        self.run_controller("--kubeconfig", kubeconfig, more)?;
+        self.start_controller_on(kubeconfig, more)?;
         self.start_agents()
+    }
+
+    /// The same without the agents.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn start_controller_on(&mut self, kubeconfig: &Path, more: &[&str]) -> Result<()> {
+        self.run_controller("--kubeconfig", kubeconfig, more)
+    }
+
+    /// From now on controllers are somewhere else, and agents that are started read from a file where; those
+    /// that run have read it before.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn move_controllers(&mut self, socket: &str) -> Result<()> {
+        socket.clone_into(&mut self.socket);
+        let path = self.folder.path.join("addresses");
+        let draft = self.folder.path.join("addresses.draft");
+        std::fs::write(&draft, format!("{}\n", self.listen()))?;
+        std::fs::rename(&draft, &path).with_context(|| format!("write {}", path.display()))?;
+        self.addresses = Some(path);
+        Ok(())
     }
 
     fn start_agents(&mut self) -> Result<()> {
@@ -274,10 +303,7 @@ impl<'lab> Cluster<'lab> {
     }
 
     fn listen(&self) -> String {
-        format!(
-            "unix:{}",
-            self.folder.path.join("controller.socket").display()
-        )
+        format!("unix:{}", self.folder.path.join(&self.socket).display())
     }
 
     fn state(&self, node: Node) -> String {

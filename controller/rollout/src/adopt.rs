@@ -64,6 +64,8 @@ impl State {
                     self.reason = "another change waits until the rollout is resumed".into();
                     return;
                 }
+                // What was never in force comes before what is.
+                self.came_into_force(self.current);
                 self.begin(content, generation, now);
                 self.reason = format!("default-{target} was replaced and taken back");
             }

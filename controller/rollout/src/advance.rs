@@ -15,6 +15,8 @@ const MOST_ZONES: usize = 256;
 const MOST_EXCUSED: usize = 256;
 /// Seconds after the soak for which a node that was lost is waited for.
 const LOST: u64 = 300;
+/// Seconds after which it is said that an agent is waited for.
+const SLOW: u64 = 60;
 
 /// What came of looking at a wave.
 enum Step {
@@ -40,6 +42,10 @@ impl State {
             // Whoever resumes has looked.
             if std::mem::take(&mut progress.halted) {
                 state.reason = String::new();
+            }
+            // Nobody's time runs out meanwhile. Not at each look, because all of this is stored.
+            if now.saturating_sub(progress.touched_at) > LOST / 2 {
+                progress.touched_at = now;
             }
             state.stage = Stage::Rolling(progress);
             return state;
@@ -120,20 +126,55 @@ impl Progress {
             };
         }
         let room = room(policy, &tally);
-        if room == 0 && tally.pending == 0 && self.is_overdue(policy, now) {
-            return Step::Failed(format!(
-                "{} do not come back after their agents were replaced",
-                tally.lost_nodes()
-            ));
-        }
         let left = match &self.wave {
             Wave::Canary => self.reach_canaries(policy, nodes, room, now),
             Wave::Of(scope) => self.reach_scope(&scope.clone(), nodes, room, now),
         };
+        if tally.replaced > 0
+            && let Some(step) = self.replacing(&tally, room, &left, policy, now)
+        {
+            return step;
+        }
         match left {
             Left::Some(reason) => Step::Wait(reason),
             Left::None if tally.pending > 0 => Step::Wait(String::new()),
             Left::None => self.soak(policy, now),
+        }
+    }
+
+    /// Agents that do not come, or do not go: nobody else waits for pods.
+    fn replacing(
+        &mut self,
+        tally: &Tally,
+        room: usize,
+        left: &Left,
+        policy: &Policy,
+        now: Moment,
+    ) -> Option<Step> {
+        let overdue = self.is_overdue(policy, now);
+        if tally.pending > 0 {
+            let first = tally.first_pending.as_deref().unwrap_or_default();
+            let words = format!(
+                "{} nodes do not have their new agents (the first is {first})",
+                tally.pending
+            );
+            let slow = now.saturating_sub(self.touched_at) > SLOW;
+            return match (overdue, slow) {
+                (true, _) => Some(Step::Failed(words)),
+                (false, true) => Some(Step::Wait(format!("waiting: {words}"))),
+                (false, false) => None,
+            };
+        }
+        // As many are lost as may be, and there are more to come.
+        let stuck = room == 0 && tally.unavailable() > 0 && matches!(left, Left::Some(_));
+        let words = || {
+            let lost = tally.lost_nodes();
+            format!("{lost} do not come back after their agents were replaced")
+        };
+        match (stuck, overdue) {
+            (true, true) => Some(Step::Failed(words())),
+            (true, false) => Some(Step::Wait(format!("waiting: {}", words()))),
+            (false, _) => None,
         }
     }
 
@@ -269,7 +310,7 @@ fn room(policy: &Policy, tally: &Tally) -> usize {
         return most.saturating_sub(tally.pending);
     }
     let most = most.min(policy.max_unavailable.of(tally.total).max(1));
-    most.saturating_sub(tally.pending + tally.unavailable())
+    most.saturating_sub(tally.pending + tally.leaving + tally.unavailable())
 }
 
 /// Whether something of a wave is left to be reached.

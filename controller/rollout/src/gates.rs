@@ -1,6 +1,6 @@
 //! What nodes that a change has reached report, and whether that passes.
 
-use crate::node::Health;
+use crate::node::{Agent, Health};
 use crate::{Gates, Node, Progress};
 
 /// What nodes that a change has reached report.
@@ -16,6 +16,8 @@ pub struct Tally {
     pub settled: usize,
     /// Those that have not answered yet.
     pub pending: usize,
+    /// Those that were excused, serve, and are about to lose their agents.
+    pub leaving: usize,
     /// Those that are not connected any more.
     pub away: usize,
     /// Those that fail, the first few with words.
@@ -26,6 +28,8 @@ pub struct Tally {
     pub programming_p99: Option<u64>,
     /// The first that fails and why, in words.
     pub first_failed: Option<String>,
+    /// The first that has not answered.
+    pub first_pending: Option<String>,
     /// The first that is away.
     pub first_away: Option<String>,
     /// The first that drifted.
@@ -39,12 +43,14 @@ impl Tally {
         let mut lags = Vec::new();
         for node in nodes.iter().filter(|node| node.affected) {
             tally.total += 1;
-            tally.replaced += usize::from(node.replaced);
+            tally.replaced += usize::from(node.agent != Agent::Stays);
             if !progress.reach.includes(&node.name, &node.zone) {
                 continue;
             }
             tally.touched += 1;
             if progress.excused.contains(&node.name) {
+                let serves = node.report.health != Health::Away;
+                tally.leaving += usize::from(node.agent == Agent::Old && serves);
                 continue;
             }
             let name = || node.name.to_string();
@@ -65,7 +71,10 @@ impl Tally {
                     lags.extend(node.report.lag);
                 }
                 // However long it takes: that an answer is overdue is told by who waits for it, as a failure.
-                Health::Sound | Health::Silent => tally.pending += 1,
+                Health::Sound | Health::Silent => {
+                    tally.pending += 1;
+                    tally.first_pending.get_or_insert_with(name);
+                }
             }
         }
         tally.programming_p99 = p99(lags);

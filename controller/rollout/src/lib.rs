@@ -20,7 +20,7 @@ mod reach;
 mod state;
 
 pub use gates::Tally;
-pub use node::{Health, Node, Report};
+pub use node::{Agent, Health, Node, Report};
 pub use policy::{Asked, By, Gates, OnFailure, Policy, Share};
 pub use reach::{Partly, Reach, Scope};
 pub use state::{Phase, Progress, Revision, Stage, State, Wave};

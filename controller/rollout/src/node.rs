@@ -11,10 +11,21 @@ pub struct Node {
     pub zone: Arc<str>,
     /// Whether the change makes a difference to it.
     pub affected: bool,
-    /// Whether the change replaces its agent, which is away for a moment then.
-    pub replaced: bool,
+    /// What the change does to its agent.
+    pub agent: Agent,
     /// What it reported.
     pub report: Report,
+}
+
+/// What a change does to the agent of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// Nothing.
+    Stays,
+    /// It is replaced, for which it is away for a moment, and that has not happened.
+    Old,
+    /// It was replaced, and the new one is ready.
+    New,
 }
 
 /// What a node reported.
@@ -59,8 +70,9 @@ impl Node {
         self.report.health == Health::Sound && !self.report.drifted
     }
 
-    /// Whether a revision is in force there and nothing fails.
+    /// Whether a revision is in force there, by the agent that goes with it, and nothing fails.
     pub(crate) fn has(&self, revision: u64) -> bool {
-        self.report.health == Health::Sound && self.report.applied == Some(revision)
+        let applied = self.report.applied == Some(revision);
+        self.report.health == Health::Sound && applied && self.agent != Agent::Old
     }
 }

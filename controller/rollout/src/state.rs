@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 256 * 1024;
 /// Settings that were asked for once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number: the generation that first asked for it.
+    /// Its number: the generation that first asked for it, or one above all others if that is higher.
     pub number: u64,
     /// The settings, in one spelling.
     pub content: Arc<str>,

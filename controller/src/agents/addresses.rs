@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 /// Where the ready ones of these pods serve agents. Empty says that nobody is ready, which is no reason to
 /// forget those who were: agents have nowhere else to turn to.
-pub fn addresses<'a>(pods: impl IntoIterator<Item = &'a Pod>, port: u16) -> BTreeSet<SocketAddr> {
+pub(super) fn addresses<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    port: u16,
+) -> BTreeSet<SocketAddr> {
     let address = |pod: &Pod| {
         let ip: IpAddr = pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()?;
         Some(SocketAddr::new(ip, port))

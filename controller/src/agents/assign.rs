@@ -8,49 +8,50 @@ use super::track::{Sets, Takes, Track};
 
 /// What agents should be, by the hashes of templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted<'w> {
+pub(super) struct Wanted<'w> {
     /// On nodes that no change has reached.
-    pub current: &'w str,
+    pub(super) current: &'w str,
     /// On those that one has; nothing unless a change of agents is on its way.
-    pub target: Option<&'w str>,
+    pub(super) target: Option<&'w str>,
 }
 
 /// A node that agents run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub(super) struct Member {
     /// Its name.
-    pub name: Arc<str>,
+    pub(super) name: Arc<str>,
     /// What its label says; another text says nothing.
-    pub label: Option<Track>,
+    pub(super) label: Option<Track>,
     /// Whether the change on its way has reached it.
-    pub reached: bool,
+    pub(super) reached: bool,
 }
 
 /// A node that should belong to the other one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Move {
+pub(super) struct Move {
     /// The node.
-    pub node: Arc<str>,
+    pub(super) node: Arc<str>,
     /// Where it should belong.
-    pub to: Track,
+    pub(super) to: Track,
     /// Its label from then on.
-    pub label: Option<Track>,
+    pub(super) label: Option<Track>,
     /// Nobody paced it: it goes back, or the DaemonSet that it is at is needed for others.
-    pub back: bool,
+    pub(super) back: bool,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
+pub(super) struct Assignment {
     /// What the DaemonSets should be now.
-    pub sets: Sets,
+    pub(super) sets: Sets,
     /// Nodes to be moved, in order.
-    pub moves: Vec<Move>,
+    pub(super) moves: Vec<Move>,
 }
 
-/// Decides. `occupied` are DaemonSets that still have a pod somewhere, be it one that ends.
+/// Decides. `occupied` are DaemonSets that still have a pod somewhere; one that ends does not count, because nothing
+/// makes it anew.
 #[must_use]
-pub fn assign(
+pub(super) fn assign(
     held: &Sets,
     wanted: Wanted<'_>,
     members: &[Member],
@@ -74,6 +75,10 @@ pub fn assign(
     let nobody_takes_rest = takes == Takes::Labelled && held.takes(other) != Some(Takes::Rest);
     match (wanted.target, held.takes(other)) {
         (Some(target), _) if !ready && is_free() => sets.put(other, target, Takes::Labelled),
+        // Somebody changed one by hand: of two that take the rest each would put a pod on a node.
+        (None, Some(Takes::Rest)) if takes == Takes::Rest => {
+            sets.put(other, wanted.current, Takes::Labelled);
+        }
         // A change is through: whoever joins has to have it, too.
         (None, Some(Takes::Rest)) => sets.put(other, wanted.current, Takes::Rest),
         // Somebody has to take the rest.
@@ -83,18 +88,10 @@ pub fn assign(
         }
         _ => {}
     }
-    let goal = |member: &Member| {
-        let at = held.of(member.label);
-        if ready && member.reached {
-            return other;
-        }
-        // Either will do while both are the same.
-        let may_stay =
-            wanted.target.is_none() && sets.has(other, wanted.current) && sets.rest().is_some();
-        match at {
-            Some(at) if at == other && may_stay => other,
-            _ => home,
-        }
+    // Those that have joined go home, too: a change then finds the other one empty.
+    let goal = |member: &Member| match ready && member.reached {
+        true => other,
+        false => home,
     };
     let moves = members.iter().filter_map(|member| {
         let to = goal(member);
@@ -135,7 +132,7 @@ fn home(held: &Sets, current: &str, members: &[Member]) -> Track {
 /// The moves that may be carried out now: those that a change has reached, whose pace is its own, and of those that
 /// go back the ones that have no agent in order to lose, and so many others that no more than `most` are on their way.
 #[must_use]
-pub fn due(
+pub(super) fn due(
     moves: &[Move],
     under_way: usize,
     most: usize,

@@ -20,6 +20,8 @@ enum Act {
     TakeBack,
     /// Without waves.
     AtOnce(u8),
+    /// By hand: one that took labelled nodes takes the rest.
+    Widen(bool),
     Join,
     Relabel(u8, Option<bool>),
     Delete(bool),
@@ -34,6 +36,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Act::Complete),
         2 => Just(Act::TakeBack),
         1 => (0..4u8).prop_map(Act::AtOnce),
+        1 => any::<bool>().prop_map(Act::Widen),
         1 => Just(Act::Join),
         1 => (any::<u8>(), any::<Option<bool>>()).prop_map(|(node, to)| Act::Relabel(node, to)),
         1 => any::<bool>().prop_map(Act::Delete),
@@ -129,6 +132,11 @@ impl World {
             }
             Act::TakeBack => self.settle(self.current.clone()),
             Act::AtOnce(agents) => self.settle(agents.to_string()),
+            Act::Widen(blue) => {
+                if let Some(held) = self.sets.get(track(*blue)).cloned() {
+                    self.sets.put(track(*blue), &held.agents, Takes::Rest);
+                }
+            }
             Act::Join => self.join(),
             Act::Relabel(number, to) => {
                 let count = self.members.len();

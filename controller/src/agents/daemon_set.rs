@@ -15,22 +15,22 @@ pub(super) const AGENTS: &str = "proxy.portolan.dev/agents";
 
 /// The ConfigMap that a template was read from. What is made of it goes when it is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub(super) struct Owner {
     /// Where it is.
-    pub map: Named,
+    pub(super) map: Named,
     /// Its UID.
-    pub uid: String,
+    pub(super) uid: String,
 }
 
 /// The name of one of the two.
 #[must_use]
-pub fn set_name(template: &Template, track: Track) -> String {
+pub(super) fn set_name(template: &Template, track: Track) -> String {
     format!("{}-{}", template.name, track.name())
 }
 
 /// One of the two, with the nodes that it takes.
 #[must_use]
-pub fn daemon_set(template: &Template, owner: &Owner, track: Track, takes: Takes) -> Value {
+pub(super) fn daemon_set(template: &Template, owner: &Owner, track: Track, takes: Takes) -> Value {
     let mut set = Value::Object(template.object.clone());
     let metadata = &mut set["metadata"];
     metadata["namespace"] = owner.map.namespace.as_str().into();
@@ -62,7 +62,7 @@ pub fn daemon_set(template: &Template, owner: &Owner, track: Track, takes: Takes
 
 /// What a DaemonSet is made of and which nodes it takes, if one of these made it.
 #[must_use]
-pub fn held(set: &Value) -> Option<Held> {
+pub(super) fn held(set: &Value) -> Option<Held> {
     let pod = &set["spec"]["template"];
     let agents = pod["metadata"]["annotations"][AGENTS].as_str()?;
     let selector = &pod["spec"]["nodeSelector"][Track::LABEL];

@@ -7,19 +7,19 @@ use super::daemon_set::{MANAGED_BY, MANAGER};
 
 /// What our last write made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
+pub(super) struct Made {
     /// What was asked for.
-    pub wanted: Value,
+    pub(super) wanted: Value,
     /// The object's UID.
-    pub uid: Option<String>,
+    pub(super) uid: Option<String>,
     /// Its generation: another one says that somebody changed its spec.
-    pub generation: Option<i64>,
+    pub(super) generation: Option<i64>,
 }
 
 impl Made {
     /// What the API server made of it.
     #[must_use]
-    pub fn new(wanted: Value, set: &DaemonSet) -> Self {
+    pub(super) fn new(wanted: Value, set: &DaemonSet) -> Self {
         Self {
             wanted,
             uid: set.metadata.uid.clone(),
@@ -30,7 +30,7 @@ impl Made {
 
 /// Why it is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub(super) enum Reason {
     /// There is none.
     Absent,
     /// This controller has not written it since it leads.
@@ -43,13 +43,13 @@ pub enum Reason {
 
 /// The DaemonSet is somebody else's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Foreign;
+pub(super) struct Foreign;
 
 /// What has to be written, if anything.
 ///
 /// # Errors
 /// `Foreign` for one that we have not made.
-pub fn due(
+pub(super) fn due(
     found: Option<&DaemonSet>,
     wanted: &Value,
     made: Option<&Made>,

@@ -2,7 +2,7 @@
 //! controllers. The controller that leads keeps all of it.
 //!
 //! What they should be and what is due is pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`,
-//! `due`. `operator` talks to the API server. Which nodes have been reached by a change is decided by the rollout
+//! `due`. `operator` and `moving` talk to the API server. Which nodes have been reached by a change is decided by the rollout
 //! alone ([`crate::rollout`]), and read here from where it is stored.
 //!
 //! Invariant: nothing is deleted, and nothing of somebody else's is written but one label of Nodes. What the
@@ -12,6 +12,7 @@ mod addresses;
 mod assign;
 mod daemon_set;
 mod due;
+mod moving;
 mod operator;
 mod pods;
 mod template;
@@ -22,14 +23,9 @@ use thiserror::Error;
 
 use crate::trust::Named;
 
-pub use addresses::addresses;
-pub use assign::{Assignment, Member, Move, Wanted, assign, due as due_moves};
-pub use daemon_set::{Owner, daemon_set, held, set_name};
-pub use due::{Made, Reason, due};
 pub use operator::Operator;
 pub use pods::{AgentPods, list};
 pub use template::{KEY, Template, TemplateError};
-pub use track::{Held, Sets, Takes, Track};
 
 /// What keeps agents, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +56,17 @@ pub enum AgentsError {
         map: Named,
         /// What is wrong with it.
         error: TemplateError,
+    },
+    /// Kubernetes cannot bring pods from what is in force to what is asked for.
+    #[error(
+        "ConfigMap {map}: {field} differs from what is in force, which no DaemonSet can change; agents stay as they \
+         are; write it as it was"
+    )]
+    Fixed {
+        /// Where the template is.
+        map: Named,
+        /// What differs.
+        field: &'static str,
     },
     /// Somebody else made a DaemonSet of the same name.
     #[error(

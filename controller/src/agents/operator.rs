@@ -2,28 +2,29 @@
 //! due. Touches: the API server, the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use portolan_crds::ProxyConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::addresses::{addresses, text};
-use super::assign::{Assignment, Member, Move, assign, due as due_moves};
+use super::assign::assign;
 use super::daemon_set::{MANAGER, Owner, daemon_set, held, set_name};
 use super::due::{Foreign, Made, Reason, due};
+use super::moving::Moving;
 use super::pods::{AgentPods, list};
 use super::template::{KEY, Template, TemplateError};
 use super::track::{Sets, Track};
 use super::wanted::WantedAgents;
 use super::{Agents, AgentsError};
+use crate::from_kube;
 use crate::known::Shared;
 use crate::trust::Named;
 
@@ -33,10 +34,6 @@ const LOOK: Duration = Duration::from_secs(5);
 const BUSY: Duration = Duration::from_secs(1);
 /// How long all calls of a look may take.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long a node that was moved is waited for before others go back.
-const ARRIVES: Duration = Duration::from_secs(120);
-/// Nodes that are labelled in one look.
-const LABELS: usize = 200;
 /// The file in the ConfigMap that agents mount.
 const ADDRESSES: &str = "addresses";
 
@@ -51,10 +48,8 @@ pub struct Operator {
     /// Those of controllers; of agents.
     pods: [Api<Pod>; 2],
     sets: Api<DaemonSet>,
-    nodes: Api<Node>,
     made: BTreeMap<Track, Made>,
-    /// Nodes that went back and where, since when, until their agents are ready there.
-    moving: BTreeMap<Arc<str>, (Track, Instant)>,
+    moving: Moving,
     /// What was wrong at the last look, which was said.
     told: Option<String>,
 }
@@ -78,12 +73,11 @@ impl Operator {
             pods: [&controllers.namespace, &template.namespace]
                 .map(|namespace| Api::namespaced(client.clone(), namespace)),
             controllers: Api::namespaced(client.clone(), &controllers.namespace),
-            nodes: Api::all(client),
+            moving: Moving::new(Api::all(client)),
             agents,
             port,
             shared,
             made: BTreeMap::new(),
-            moving: BTreeMap::new(),
             told: None,
         }
     }
@@ -160,19 +154,18 @@ impl Operator {
         let config = self.configs.get_opt("default").await;
         let named = "default of ProxyConfigs";
         let config = config.map_err(|error| refused("read", &named, error))?;
-        let Some(wanted) = config.as_ref().and_then(WantedAgents::read) else {
+        let Some(config) = config.filter(|config| self.has_seen(config)) else {
+            return Ok(BUSY);
+        };
+        let Some(wanted) = WantedAgents::read(&config) else {
             // Nothing was decided yet.
             return Ok(BUSY);
         };
-        let mut found = BTreeMap::new();
-        let mut sets = Sets::default();
-        for track in Track::ALL {
-            let set = self.read_set(&wanted.current, owner, track).await?;
-            if let Some(held) = set.as_ref().and_then(|set| self.held(track, set)) {
-                sets.put(track, &held.agents, held.takes);
-            }
-            found.extend(set.map(|set| (track, set)));
+        if let Some(field) = wanted.stands_in_the_way() {
+            let map = owner.map.clone();
+            return Err(AgentsError::Fixed { map, field });
         }
+        let (found, sets) = self.read_sets(&wanted.current, owner).await?;
         let members = wanted.members(self.shared.read().planner.model().nodes());
         let decide =
             |occupied: &BTreeSet<Track>| assign(&sets, wanted.hashes(), &members, occupied);
@@ -184,26 +177,76 @@ impl Operator {
             pods = listed.map_err(|error| refused("list pods of agents in", namespace, error))?;
             assignment = decide(&pods.tracks());
         }
-        for track in Track::ALL {
-            let Some(made) = assignment.sets.get(track) else {
-                continue;
-            };
-            // Another one is left as it is for as long as nodes are at it.
-            let Some(template) = wanted.template(&made.agents) else {
-                continue;
-            };
-            let object = daemon_set(template, owner, track, made.takes);
-            if somebody || found.contains_key(&track) {
-                let set = named_set(template, owner, track);
-                self.write_set(&set, track, found.get(&track), object)
-                    .await?;
+        // Nodes are moved all the same: back, for one.
+        let written = match somebody || !found.is_empty() {
+            true => {
+                self.write_sets(&assignment.sets, &wanted, owner, &found)
+                    .await
             }
-        }
-        self.move_nodes(&assignment, &pods, &members, &wanted)
+            false => Ok(()),
+        };
+        let settled = |track: Track| found.get(&track).is_some_and(is_observed);
+        let most = wanted.most.of(members.len()).max(1);
+        self.moving
+            .carry_out(&assignment.moves, &pods, &members, most, settled)
             .await?;
+        written?;
         let busy = wanted.target.is_some() || !self.moving.is_empty();
         let busy = busy || !assignment.moves.is_empty();
         Ok(if busy { BUSY } else { LOOK })
+    }
+
+    /// Whether the nodes that are known are those of now, and of this version of the settings or a later one: before
+    /// everything was read once there seem to be none.
+    fn has_seen(&self, config: &ProxyConfig) -> bool {
+        let known = self.shared.read();
+        let held = known.planner.model().config_in_force();
+        match from_kube::proxy_config(config) {
+            Ok(served) => held.is_some_and(|held| **held == served),
+            // What was accepted last stays in force.
+            Err(_) => held.is_some(),
+        }
+    }
+
+    /// Both DaemonSets, and what they are.
+    async fn read_sets(
+        &self,
+        template: &Template,
+        owner: &Owner,
+    ) -> Result<(BTreeMap<Track, DaemonSet>, Sets), AgentsError> {
+        let (mut found, mut sets) = (BTreeMap::new(), Sets::default());
+        for track in Track::ALL {
+            let set = self.read_set(template, owner, track).await?;
+            if let Some(held) = set.as_ref().and_then(|set| self.held(track, set)) {
+                sets.put(track, &held.agents, held.takes);
+            }
+            found.extend(set.map(|set| (track, set)));
+        }
+        Ok((found, sets))
+    }
+
+    /// Makes both what they should be. One that fails does not stop the other.
+    async fn write_sets(
+        &mut self,
+        sets: &Sets,
+        wanted: &WantedAgents,
+        owner: &Owner,
+        found: &BTreeMap<Track, DaemonSet>,
+    ) -> Result<(), AgentsError> {
+        let mut written = Ok(());
+        for track in Track::ALL {
+            // Another template is left as it is for as long as nodes are at it.
+            let held = sets.get(track);
+            let template = held.and_then(|held| wanted.template(&held.agents));
+            let (Some(held), Some(template)) = (held, template) else {
+                continue;
+            };
+            let object = daemon_set(template, owner, track, held.takes);
+            let set = named_set(template, owner, track);
+            let wrote = self.write_set(&set, track, found.get(&track), object).await;
+            written = written.and(wrote);
+        }
+        written
     }
 
     async fn read_set(
@@ -267,61 +310,6 @@ impl Operator {
         Ok(())
     }
 
-    /// Carries out the moves that are due. One that fails does not stop the others.
-    async fn move_nodes(
-        &mut self,
-        assignment: &Assignment,
-        pods: &AgentPods,
-        members: &[Member],
-        wanted: &WantedAgents,
-    ) -> Result<(), AgentsError> {
-        let names: BTreeSet<_> = members.iter().map(|member| &member.name).collect();
-        self.moving.retain(|node, (to, since)| {
-            names.contains(node) && !pods.serves(node, *to) && since.elapsed() < ARRIVES
-        });
-        let most = wanted.most.of(members.len()).max(1);
-        let serves = |node: &str| Track::ALL.iter().any(|track| pods.serves(node, *track));
-        let moves = due_moves(&assignment.moves, self.moving.len(), most, serves);
-        let (mut moved, mut failed) = (0, None);
-        for one in moves.into_iter().take(LABELS) {
-            match self.label(one).await {
-                Ok(()) => {
-                    moved += 1;
-                    if one.back {
-                        let arrives = (one.to, Instant::now());
-                        self.moving.insert(one.node.clone(), arrives);
-                    }
-                }
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        if let Some(first) = assignment.moves.first().filter(|_| moved > 0) {
-            let to = first.to.name();
-            info!(to, moved, first = %first.node, "nodes were labelled for the other agents");
-        }
-        failed.map_or(Ok(()), Err)
-    }
-
-    async fn label(&self, one: &Move) -> Result<(), AgentsError> {
-        let value = one.label.map(Track::name);
-        let patch = json!({"metadata": {"labels": {Track::LABEL: value}}});
-        let params = PatchParams {
-            field_manager: Some(MANAGER.into()),
-            ..PatchParams::default()
-        };
-        let patched = self
-            .nodes
-            .patch_metadata(&one.node, &params, &Patch::Merge(&patch))
-            .await;
-        match patched {
-            // It left meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other
-                .map(drop)
-                .map_err(|error| refused("label Node", &one.node, error)),
-        }
-    }
-
     /// Writes where controllers are if that is not what agents read. Says whether they are told of any.
     async fn tell_where(&self) -> Result<bool, AgentsError> {
         let map = &self.agents.controllers;
@@ -358,12 +346,22 @@ fn named_set(template: &Template, owner: &Owner, track: Track) -> Named {
     }
 }
 
+/// Whether the controller of DaemonSets has seen what it is.
+fn is_observed(set: &DaemonSet) -> bool {
+    let status = set.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= set.metadata.generation
+}
+
 /// Fields of ours are taken back from whoever changed them; an unknown one is refused.
 fn ours() -> PatchParams {
     PatchParams::apply(MANAGER).force().validation_strict()
 }
 
-fn refused(act: &str, object: &impl std::fmt::Display, error: kube::Error) -> AgentsError {
+pub(super) fn refused(
+    act: &str,
+    object: &impl std::fmt::Display,
+    error: kube::Error,
+) -> AgentsError {
     AgentsError::Refused {
         act: format!("{act} {object}"),
         error,

@@ -22,6 +22,7 @@ struct AgentPod {
     /// Of which template it was made.
     agents: String,
     ready: bool,
+    ends: bool,
 }
 
 impl AgentPods {
@@ -49,10 +50,17 @@ impl AgentPods {
             .any(|pod| pod.ready && pod.track == Some(track))
     }
 
-    /// The DaemonSets that have a pod anywhere, be it one that ends.
+    /// Whether there is any on the node, be it one that ends.
+    #[must_use]
+    pub fn has_any(&self, node: &str) -> bool {
+        self.on(node).next().is_some()
+    }
+
+    /// The DaemonSets that have a pod anywhere. On a node that is off a pod may end for ever, so those do not count.
     pub(super) fn tracks(&self) -> BTreeSet<Track> {
         let pods = self.0.values().flatten();
-        pods.filter_map(|pod| pod.track).collect()
+        let stay = pods.filter(|pod| !pod.ends);
+        stay.filter_map(|pod| pod.track).collect()
     }
 
     fn on(&self, node: &str) -> impl Iterator<Item = &AgentPod> {
@@ -76,6 +84,7 @@ fn read(pod: &Pod) -> AgentPod {
         track: track.and_then(|name| Track::read(name)),
         agents: agents.cloned().unwrap_or_default(),
         ready: !ends && super::addresses::is_ready(pod),
+        ends,
     }
 }
 
@@ -132,6 +141,7 @@ mod tests {
         assert!(found.serves("a", Track::Blue) && !found.serves("a", Track::Green));
         assert!(!found.has_ready("b", "2") && !found.serves("b", Track::Blue));
         assert!(found.has_ready("c", "3"));
-        assert_eq!(found.tracks(), [Track::Blue, Track::Green].into());
+        assert!(found.has_any("b") && !found.has_any("d"));
+        assert_eq!(found.tracks(), [Track::Blue].into());
     }
 }

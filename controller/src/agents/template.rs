@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Where it is in its ConfigMap.
 pub const KEY: &str = "daemonset.yaml";
 
-/// A DaemonSet that has all that [`daemon_set`](super::daemon_set()) builds on.
+/// A DaemonSet that has all that is needed to make others of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(super) name: String,
@@ -88,13 +88,23 @@ impl Template {
         Value::Object(self.object.clone())
     }
 
-    /// Names what it says: 16 hexadecimal digits.
+    /// Names what its pods are: 16 hexadecimal digits. What else it says is changed in place.
     #[must_use]
     pub fn hash(&self) -> String {
-        format!("{:016x}", xxh3_64(self.value().to_string().as_bytes()))
+        let pod = self.object["spec"]["template"].to_string();
+        format!("{:016x}", xxh3_64(pod.as_bytes()))
     }
 
-    /// Whether agents run on a node by its nodeSelector, which is all that the chart writes.
+    /// Why pods cannot be brought from one to the other: DaemonSets keep their names and selectors.
+    pub(super) fn differs(&self, other: &Self) -> Option<&'static str> {
+        if self.name != other.name {
+            return Some("metadata.name");
+        }
+        let same = self.object["spec"]["selector"] == other.object["spec"]["selector"];
+        (!same).then_some("spec.selector")
+    }
+
+    /// Whether its nodeSelector is for a node. Taints may keep its pods away all the same.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
         let selector = self.object["spec"]["template"]["spec"]["nodeSelector"].as_object();
@@ -121,7 +131,17 @@ spec:
 
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(Template::read(TEXT).unwrap().name, "portolan-agent");
+        let template = Template::read(TEXT).unwrap();
+        assert_eq!(template.name, "portolan-agent");
+        let changed = |from: &str, to: &str| Template::read(&TEXT.replace(from, to)).unwrap();
+        let image = changed("agent:1", "agent:2");
+        assert_ne!(image.hash(), template.hash());
+        assert_eq!(image.differs(&template), None);
+        let renamed = changed("name: portolan-agent,", "name: other,");
+        assert_eq!(renamed.hash(), template.hash(), "pods are the same");
+        assert_eq!(renamed.differs(&template), Some("metadata.name"));
+        let selects = changed("app: agent}", "app: agents}");
+        assert_eq!(selects.differs(&template), Some("spec.selector"));
         for (from, to, field) in [
             ("apps/v1", "apps/v2", "kind should be DaemonSet of apps/v1"),
             ("DaemonSet", "Deployment", "kind should be"),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// One of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Track {
+pub(super) enum Track {
     /// The first.
     Blue,
     /// The other.
@@ -20,13 +20,13 @@ pub enum Track {
 
 impl Track {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Blue, Self::Green];
+    pub(super) const ALL: [Self; 2] = [Self::Blue, Self::Green];
     /// On DaemonSets and their pods: which one it is. On Nodes: which one they belong to.
-    pub const LABEL: &'static str = "proxy.portolan.dev/track";
+    pub(super) const LABEL: &'static str = "proxy.portolan.dev/track";
 
     /// As it is in the label, and at the end of the DaemonSet's name.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Blue => "blue",
             Self::Green => "green",
@@ -35,13 +35,13 @@ impl Track {
 
     /// The one with this name.
     #[must_use]
-    pub fn read(name: &str) -> Option<Self> {
+    pub(super) fn read(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|track| track.name() == name)
     }
 
     /// The one that it is not.
     #[must_use]
-    pub fn other(self) -> Self {
+    pub(super) fn other(self) -> Self {
         match self {
             Self::Blue => Self::Green,
             Self::Green => Self::Blue,
@@ -51,7 +51,7 @@ impl Track {
 
 /// The nodes of a DaemonSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
+pub(super) enum Takes {
     /// Those with its label.
     Labelled,
     /// All but those with the other one's label.
@@ -60,26 +60,26 @@ pub enum Takes {
 
 /// A DaemonSet as far as nodes are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub(super) struct Held {
     /// Which template it is made of.
-    pub agents: Arc<str>,
+    pub(super) agents: Arc<str>,
     /// Its nodes.
-    pub takes: Takes,
+    pub(super) takes: Takes,
 }
 
 /// Both, as far as they exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sets {
+pub(super) struct Sets {
     /// Blue.
-    pub blue: Option<Held>,
+    pub(super) blue: Option<Held>,
     /// Green.
-    pub green: Option<Held>,
+    pub(super) green: Option<Held>,
 }
 
 impl Sets {
     /// One of them.
     #[must_use]
-    pub fn get(&self, track: Track) -> Option<&Held> {
+    pub(super) fn get(&self, track: Track) -> Option<&Held> {
         match track {
             Track::Blue => self.blue.as_ref(),
             Track::Green => self.green.as_ref(),
@@ -87,7 +87,7 @@ impl Sets {
     }
 
     /// Makes one what it should be.
-    pub fn put(&mut self, track: Track, agents: &str, takes: Takes) {
+    pub(super) fn put(&mut self, track: Track, agents: &str, takes: Takes) {
         let held = Some(Held {
             agents: agents.into(),
             takes,
@@ -100,13 +100,13 @@ impl Sets {
 
     /// The one that a node with this label belongs to.
     #[must_use]
-    pub fn of(&self, label: Option<Track>) -> Option<Track> {
+    pub(super) fn of(&self, label: Option<Track>) -> Option<Track> {
         label.or_else(|| self.rest())
     }
 
     /// The one that takes nodes without a label.
     #[must_use]
-    pub fn rest(&self) -> Option<Track> {
+    pub(super) fn rest(&self) -> Option<Track> {
         Track::ALL
             .into_iter()
             .find(|track| self.takes(*track) == Some(Takes::Rest))
@@ -114,13 +114,13 @@ impl Sets {
 
     /// Which nodes one takes.
     #[must_use]
-    pub fn takes(&self, track: Track) -> Option<Takes> {
+    pub(super) fn takes(&self, track: Track) -> Option<Takes> {
         self.get(track).map(|held| held.takes)
     }
 
     /// Whether one is made of this template.
     #[must_use]
-    pub fn has(&self, track: Track, agents: &str) -> bool {
+    pub(super) fn has(&self, track: Track, agents: &str) -> bool {
         self.get(track).is_some_and(|held| *held.agents == *agents)
     }
 }

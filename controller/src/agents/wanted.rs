@@ -33,7 +33,7 @@ impl WantedAgents {
         let template = |number| Template::of(from_kube::agents_of(&state, number)?).ok();
         let current = template(state.current)?;
         let target = state.rolling().and_then(|change| template(change.target));
-        let target = target.filter(|target| *target != current);
+        let target = target.filter(|target| target.hash() != current.hash());
         let policy = from_kube::asked(config, None).ok()?.policy;
         let hash = target.as_ref().map(Template::hash).unwrap_or_default();
         Some(Self {
@@ -51,6 +51,11 @@ impl WantedAgents {
             current: &self.hashes[0],
             target: self.target.is_some().then_some(&self.hashes[1]),
         }
+    }
+
+    /// The field for which the target cannot be carried out.
+    pub(super) fn stands_in_the_way(&self) -> Option<&'static str> {
+        self.target.as_ref()?.differs(&self.current)
     }
 
     /// The template with this hash, if it is one of them.

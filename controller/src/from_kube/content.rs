@@ -79,21 +79,22 @@ pub fn agents_of(state: &State, number: u64) -> Option<Value> {
     Content::read(&state.revision(number)?.content).ok()?.agents
 }
 
-/// The same with agents in the current revision, if it has none: it was recorded by a controller that kept
-/// none, so whatever agents there are, no change brought them.
+/// The same with agents in all revisions: those that have none were recorded by a controller that kept none, so
+/// whatever agents there were, no change brought them. They are what the current revision has, or else these.
 #[must_use]
 pub fn with_agents(mut state: State, agents: Option<&Value>) -> State {
-    let current = state.current;
-    let held = state.history.iter_mut().find(|held| held.number == current);
-    let (Some(held), Some(agents)) = (held, agents) else {
+    let current = agents_of(&state, state.current);
+    let Some(agents) = current.as_ref().or(agents) else {
         return state;
     };
-    if let Ok(mut content) = Content::read(&held.content)
-        && content.agents.is_none()
-    {
-        content.agents = Some(agents.clone());
-        if let Ok(text) = content.text() {
-            held.content = text.into();
+    for held in &mut state.history {
+        if let Ok(mut content) = Content::read(&held.content)
+            && content.agents.is_none()
+        {
+            content.agents = Some(agents.clone());
+            if let Ok(text) = content.text() {
+                held.content = text.into();
+            }
         }
     }
     state
@@ -122,5 +123,11 @@ mod tests {
         let other = json!({"kind": "another"});
         assert_eq!(with_agents(given.clone(), Some(&other)), given);
         assert_eq!(with_agents(first.clone(), None), first);
+        // An earlier one is given what is in force, whatever is asked for at present.
+        let mut older = given.clone();
+        older.history.insert(0, first.history[0].clone());
+        older.history[0].number = 0;
+        let filled = with_agents(older, Some(&other));
+        assert_eq!(agents_of(&filled, 0), agents_of(&given, 1));
     }
 }

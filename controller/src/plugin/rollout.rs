@@ -261,18 +261,23 @@ fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
     };
     let width = rollout.history.iter().map(|one| one.revision.len()).max();
     let width = width.unwrap_or(0).max("REVISION".len());
-    let head = ("REVISION", "SINCE", "STATE");
-    let line = format!("{:width$}  {:20}  {:10}  AGENTS", head.0, head.1, head.2);
-    writeln!(out, "{line}")?;
+    let mut row = |revision: &str, since: &str, state: &str, agents: &str| {
+        let line = format!("{revision:width$}  {since:20}  {state:10}  {agents}");
+        writeln!(out, "{}", line.trim_end())
+    };
+    // Where the controller keeps no agents there is nothing to say of them.
+    let kept = rollout.history.iter().any(|one| image(one).is_some());
+    row(
+        "REVISION",
+        "SINCE",
+        "STATE",
+        if kept { "AGENTS" } else { "" },
+    )?;
     for one in rollout.history.iter().rev() {
         let since = one.since.as_ref().map(|since| since.0.to_string());
         let since = since.unwrap_or_else(|| "-".into());
-        let (state, agents) = (mark(one), image(one).unwrap_or_else(|| "-".into()));
-        writeln!(
-            out,
-            "{:width$}  {since:20}  {state:10}  {agents}",
-            one.revision
-        )?;
+        let agents = image(one).unwrap_or_default();
+        row(&one.revision, &since, mark(one), &agents)?;
     }
     Ok(())
 }
@@ -341,8 +346,8 @@ mod tests {
           excused  node-9 (away or failing before)
         REVISION   SINCE                 STATE       AGENTS
         default-7  -                     on its way  r/portolan-agent:2
-        default-4  -                     in force    -
-        default-1  -                                 -
+        default-4  -                     in force
+        default-1  -
         ");
         assert_eq!(code(RolloutPhase::Halted), NOT_YET);
         assert_eq!(code(RolloutPhase::Soaking), OK);

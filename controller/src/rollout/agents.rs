@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, Client};
 use portolan_planner::model;
-use portolan_rollout::{Report, State};
+use portolan_rollout::{Agent, State};
 use serde_json::Value;
 
 use crate::agents::{AgentPods, KEY, Template, list};
@@ -40,35 +40,35 @@ impl AgentsSource {
         let Some(target) = template(state.target()) else {
             return Ok(None);
         };
-        if template(state.current).as_ref() == Some(&target) {
+        let hash = target.hash();
+        if template(state.current).is_some_and(|current| current.hash() == hash) {
             return Ok(None);
         }
         let pods = list(&self.pods).await?;
-        Ok(Some(Replaced { target, pods }))
+        Ok(Some(Replaced { target, hash, pods }))
     }
 }
 
 /// Agents that are replaced.
 pub(super) struct Replaced {
     target: Template,
+    hash: String,
     pods: AgentPods,
 }
 
 impl Replaced {
-    /// Whether agents run on a node at all.
-    pub(super) fn concerns(&self, node: &model::Node) -> bool {
-        self.target.selects(node)
-    }
-
-    /// What a node reported: what it says of new settings counts once its agent is the new one.
-    pub(super) fn report(&self, report: Report, node: &str, state: &State) -> Report {
-        let is_new = self.pods.has_ready(node, &self.target.hash());
-        if is_new || report.applied != Some(state.target()) {
-            return report;
-        }
-        Report {
-            applied: Some(state.current),
-            ..report
+    /// What it does to the agent of a node, if there is one: taints keep them from some.
+    pub(super) fn of(&self, node: &model::Node, state: &State) -> Agent {
+        let zone = node.zone.as_deref().unwrap_or_default();
+        let reach = state.rolling().map(|change| &change.reach);
+        // One that is being replaced has no pod for a moment.
+        let reached = reach.is_some_and(|reach| reach.includes(&node.name, zone));
+        if !self.target.selects(node) || !(reached || self.pods.has_any(&node.name)) {
+            Agent::Stays
+        } else if self.pods.has_ready(&node.name, &self.hash) {
+            Agent::New
+        } else {
+            Agent::Old
         }
     }
 }

@@ -21,7 +21,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::{ProxyConfig, ProxyPlan, RolloutStatus};
 use portolan_planner::model::ProxyConfig as Config;
-use portolan_rollout::{Moment, Node, Policy, Report, State, Tally};
+use portolan_rollout::{Agent, Moment, Node, Policy, Report, State, Tally};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -251,17 +251,14 @@ impl Rollout {
         let target = from_kube::stored_revision(state, state.target())?;
         let known = self.shared.read();
         let node = |node: &Arc<portolan_planner::model::Node>| {
-            let report = reports.get(&node.name).cloned().unwrap_or(Report::AWAY);
-            let change = replaced.filter(|change| change.concerns(node));
+            let agent = replaced.map_or(Agent::Stays, |change| change.of(node, state));
+            let settings = current.settings_of(node) != target.settings_of(node);
             Node {
                 name: node.name.clone(),
                 zone: node.zone.clone().unwrap_or_default(),
-                affected: change.is_some() || current.settings_of(node) != target.settings_of(node),
-                replaced: change.is_some(),
-                report: match change {
-                    Some(change) => change.report(report, &node.name, state),
-                    None => report,
-                },
+                affected: settings || agent != Agent::Stays,
+                agent,
+                report: reports.get(&node.name).cloned().unwrap_or(Report::AWAY),
             }
         };
         Ok(known.planner.model().nodes().map(node).collect())

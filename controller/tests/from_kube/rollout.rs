@@ -132,7 +132,7 @@ fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) ->
         let nodes = reports.iter().map(|(node, report)| portolan_rollout::Node {
             name: node.name.clone(),
             zone: node.zone.clone().unwrap_or_default(),
-            replaced: false,
+            agent: portolan_rollout::Agent::Stays,
             affected: true,
             report: report.clone(),
         });

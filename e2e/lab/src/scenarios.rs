@@ -45,6 +45,9 @@ const MEASURED_MEMORY: u32 = 4000;
 /// Scenarios of a kernel that is started in another way than usual, each with how.
 const STARTED_WITH: [(&str, &str); 1] = [("bare", "ipv6.disable=1")];
 
+/// Scenarios that need a real API server beside the kernel; each runs by itself.
+const ON_API_SERVER: [&str; 1] = ["bootstrap"];
+
 /// Which kernel is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
@@ -76,6 +79,9 @@ pub struct Mode {
 /// # Errors
 /// Packages are missing and cannot be installed, the build failed, or the guest died.
 pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
+    if is_on_api_server(words)? {
+        return OnApiServer::prepare(place, false)?.run(words, sink);
+    }
     let started_with = started_with(words)?;
     // This machine's own kernel runs as it was started.
     let place = if started_with.is_some() {
@@ -106,6 +112,20 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
             guest::run(image, &job, sink)
         }
     }
+}
+
+/// Whether these are scenarios of a real API server.
+fn is_on_api_server(words: &[&str]) -> Result<bool> {
+    let [RUN, names @ ..] = words else {
+        return Ok(false);
+    };
+    let found = ON_API_SERVER.iter().find(|name| names.contains(name));
+    if let Some(name) = found
+        && names != [*name]
+    {
+        bail!("{name} needs an API server: run it by itself");
+    }
+    Ok(found.is_some())
 }
 
 /// What the kernel has to be started with for these scenarios.

@@ -187,6 +187,7 @@ pub const TIERS: &[Tier] = &[
             Work::IpvsTest("ipvs-rs", "kernel", &["--reload-module"]),
             Work::Scenarios(&["run", "--all"]),
             Work::Scenarios(&["run", "bare"]),
+            Work::Scenarios(&["run", "bootstrap"]),
         ],
     },
     Tier {

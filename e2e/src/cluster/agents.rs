@@ -36,13 +36,17 @@ impl Cluster<'_> {
         more: &[&str],
         prepare: impl FnOnce() -> Result<()> + Send,
     ) -> Result<()> {
-        let (listen, state) = (self.listen(), self.state(node));
+        let state = self.state(node);
+        let (flag, value) = match &self.addresses {
+            Some(file) => ("--controllers-file", file.display().to_string()),
+            None => ("--controller", self.listen()),
+        };
         let args = [
             "run",
             "--node",
             node.name(),
-            "--controller",
-            &listen,
+            flag,
+            &value,
             "--insecure",
             "--state-dir",
             &state,

@@ -3,6 +3,7 @@
 mod addresses;
 mod bare;
 mod boot;
+mod bootstrap;
 mod cluster;
 mod coexistence;
 mod control_plane;
@@ -26,6 +27,7 @@ mod topology;
 mod udp;
 
 use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
@@ -44,6 +46,17 @@ pub struct Stage {
     pub files: Files,
     /// Where its chance begins.
     pub seed: u64,
+    /// A real API server, for scenarios of kernels that need one.
+    pub api_server: Option<ApiServer>,
+}
+
+/// How a real API server is reached: kubeconfigs.
+#[derive(Debug, Clone)]
+pub struct ApiServer {
+    /// Of somebody who may do everything.
+    pub admin: PathBuf,
+    /// Of a user with the controller's rights.
+    pub controller: PathBuf,
 }
 
 /// A scenario by name.
@@ -85,6 +98,9 @@ pub const ALL: &[Scenario] = &[
 
 /// Scenarios of kernels that are started in another way; each runs by itself.
 pub const OTHER_KERNELS: &[Scenario] = &[bare::SCENARIO];
+
+/// Scenarios of kernels whose controller follows a real API server; each runs by itself.
+pub const ON_API_SERVER: &[Scenario] = &[bootstrap::SCENARIO];
 
 /// All scenarios of a real API server, in the order of `cluster --all`. They need no root.
 pub const CLUSTER: &[Scenario] = &[

@@ -7,6 +7,7 @@ pub mod http;
 pub(crate) mod line;
 pub mod load;
 mod port;
+pub mod relay;
 pub mod sender;
 pub mod server;
 

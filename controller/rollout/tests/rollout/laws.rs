@@ -154,9 +154,11 @@ fn lost(world: &World) -> usize {
     };
     let lost = |name: &&Arc<str>| {
         let agent = &world.agents[*name];
+        if progress.excused.contains(*name) {
+            return agent.connected && agent.applied != Some(progress.target);
+        }
         let had = agent.applied.is_some() || progress.reach.nodes.contains(*name);
-        let fails = (agent.connected && agent.failing) || (!agent.connected && had);
-        !progress.excused.contains(*name) && fails
+        (agent.connected && agent.failing) || (!agent.connected && had)
     };
     touched(world).iter().filter(lost).count()
 }

@@ -88,6 +88,46 @@ fn agents_are_replaced_one_by_one_where_one_may_be_unavailable() {
 }
 
 #[test]
+fn an_agent_that_is_not_replaced_in_time_takes_the_change_back_and_a_pause_gives_it_time() {
+    let mut world = World::new(5, 1, policy());
+    world.replaces = true;
+    world.ask("two");
+    world.decide();
+    let wait = |world: &mut World, minutes: u32| {
+        for _ in 0..minutes {
+            world.now += 60;
+            world.decide();
+        }
+    };
+    wait(&mut world, 3);
+    let waiting = &world.state.rolling().unwrap().waiting;
+    assert!(
+        waiting.contains("do not have their new agents"),
+        "{waiting}"
+    );
+    world.policy().paused = true;
+    wait(&mut world, 60);
+    world.policy().paused = false;
+    wait(&mut world, 3);
+    assert_eq!(world.told(), "canary Progressing 1/5");
+    wait(&mut world, 6);
+    assert_eq!(world.told(), "RolledBack 1");
+    let reason = &world.state.reason;
+    assert!(reason.contains("do not have their new agents"), "{reason}");
+}
+
+#[test]
+fn who_goes_back_does_not_go_to_what_was_never_in_force() {
+    let mut world = world();
+    world.ask("two");
+    world.decide();
+    world.ask("three");
+    world.run(100);
+    let numbers: Vec<_> = world.state.history.iter().map(|held| held.number).collect();
+    assert_eq!(numbers, [2, 1, 3]);
+}
+
+#[test]
 fn an_agent_that_does_not_come_back_takes_the_change_back() {
     let mut world = World::new(5, 1, policy());
     world.replaces = true;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use portolan_rollout::{Asked, Health, Moment, Node, Policy, Report, Stage, State, Tally};
+use portolan_rollout::{
+    Agent as Change, Asked, Health, Moment, Node, Policy, Report, Stage, State, Tally,
+};
 
 /// A node that takes what it is given.
 #[derive(Debug, Clone)]
@@ -82,7 +84,11 @@ impl World {
             name: name.clone(),
             zone: agent.zone.clone(),
             affected: agent.affected,
-            replaced: agent.affected && self.replaces,
+            agent: match self.replaces && agent.affected {
+                false => Change::Stays,
+                true if agent.applied == Some(self.state.target()) => Change::New,
+                true => Change::Old,
+            },
             report: Report {
                 health: match (agent.connected, agent.failing) {
                     (false, _) => Health::Away,

@@ -122,6 +122,13 @@ impl Fleet {
         locked(&self.state).starts.clone()
     }
 
+    /// The nodes with this scheduler in their settings.
+    pub(super) fn with_scheduler(&self, scheduler: &str) -> Vec<String> {
+        let state = locked(&self.state);
+        let with = |node: &&String| state.agents.scheduler(node).as_deref() == Some(scheduler);
+        state.pods.keys().filter(with).cloned().collect()
+    }
+
     /// From now on agents of this image fail on these nodes.
     pub(super) fn break_on(&self, tag: &str, nodes: impl IntoIterator<Item = String>) {
         locked(&self.state).broken = (tag.to_owned(), nodes.into_iter().collect());

@@ -126,7 +126,14 @@ impl<'a> Lab<'a> {
 
     /// Asks for another image of agents, as people do.
     pub(super) fn change(&self, tag: &str) -> Result<()> {
-        self.release.upgrade(&texts(&values(tag))).map(drop)
+        self.change_with(tag, &[])
+    }
+
+    /// The same with more values.
+    pub(super) fn change_with(&self, tag: &str, more: &[&str]) -> Result<()> {
+        let values = values(tag);
+        let words = [&texts(&values), more].concat();
+        self.release.upgrade(&words).map(drop)
     }
 
     /// Runs `kubectl proxyplan rollout`.

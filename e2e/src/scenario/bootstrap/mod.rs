@@ -1,0 +1,309 @@
+//! A cluster that comes up with nothing but Portolan, on a real API server: pods reach it by its cluster IP, and so
+//! only through a node's own agent. Then all controllers are moved at once, and settings change under traffic.
+
+mod settings;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+
+use super::packet_path::POD_PORTS;
+use super::{ApiServer, Checks, Scenario, Stage};
+use crate::cluster::Cluster;
+use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::installation;
+use crate::program::Program;
+use crate::topology::world::{Family, Node, Pod, Resident};
+use crate::topology::{Network, Topology};
+use crate::traffic::Protocol;
+use crate::traffic::client::{Outcome, attempt};
+use crate::traffic::relay::Relay;
+use crate::traffic::server::Server;
+use crate::work_folder::WorkFolder;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "bootstrap",
+    shows: "the first node and one that joins come up with nothing but Portolan; controllers that move; settings under traffic",
+    run,
+};
+
+/// Where the first node's API server listens, as everywhere.
+const PORT: u16 = 6443;
+/// The API server's cluster IP.
+const CLUSTER_IP: &str = "10.96.0.1:443";
+/// Until a node serves what its plan has just got, on hardware.
+const SERVED: Duration = Duration::from_secs(30);
+/// Until a pod's request to the API server is given up.
+const PATIENCE: &str = "--request-timeout=5s";
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The Service that everybody finds the API server by, and more that come while controllers move.
+const API_ENDPOINTS: &str = "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kubernetes, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+ports: [{name: https, port: 6443, protocol: TCP}]
+endpoints: [{addresses: [ADDRESS], conditions: {ready: true}}]
+";
+const LATER: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: later}
+spec:
+  clusterIP: 10.96.0.30
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+";
+
+/// Everything on the stage; dropping it ends everything.
+struct Lab<'a> {
+    // The order matters: who depends on another ends before it.
+    cluster: Cluster<'a>,
+    kubelet: Kubelet,
+    _relay: Relay,
+    _servers: Vec<Server>,
+    topology: &'a Topology,
+    api: &'a ApiServer,
+    /// The name that the API server's certificate has.
+    host: String,
+    folder: WorkFolder,
+    stage: &'a Stage,
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let api = stage
+        .api_server
+        .as_ref()
+        .context("it needs an API server: run it by `cargo lab scenarios bootstrap`")?;
+    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let mut lab = Lab::start(stage, api, &topology)?;
+    first(&mut lab, checks)?;
+    joins(&mut lab, checks)?;
+    lab.deploy()?;
+    moved(&mut lab, checks)?;
+    settings::run(&mut lab, checks)
+}
+
+impl<'a> Lab<'a> {
+    /// The API server is where the first node has it, the definitions are installed, and nobody programs anything.
+    fn start(stage: &'a Stage, api: &'a ApiServer, topology: &'a Topology) -> Result<Self> {
+        let folder = WorkFolder::make()?;
+        let server = server(api)?;
+        let here: SocketAddr = (Node::A.address(Family::IPv4), PORT).into();
+        let relay = Relay::start(topology.node(Node::A)?, here, server)?;
+        let servers = Pod::all()
+            .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
+            .collect::<Result<Vec<_>>>()?;
+        let mut pool = AddressPool::new();
+        for pod in Pod::all() {
+            let addresses = Family::ALL.map(|family| pod.address(family));
+            pool.add(pod.node.name(), addresses.to_vec());
+        }
+        let kubelet = Kubelet::start(&api.admin, pool)?;
+        let lab = Self {
+            cluster: Cluster::new(topology, stage.waits, [])?,
+            kubelet,
+            _relay: relay,
+            _servers: servers,
+            topology,
+            api,
+            host: server.ip().to_string(),
+            folder,
+            stage,
+        };
+        installation::install(|words, input| lab.kubectl(words, input))?;
+        let address = Node::A.address(Family::IPv4).to_string();
+        lab.kubectl(
+            &["apply", "-f", "-"],
+            &API_ENDPOINTS.replace("ADDRESS", &address),
+        )?;
+        Ok(lab)
+    }
+
+    /// As administrator, by the way that needs no Service.
+    fn kubectl(&self, words: &[&str], input: &str) -> Result<String> {
+        let (config, cache) = (
+            self.api.admin.display().to_string(),
+            self.folder.path.join("kubectl").display().to_string(),
+        );
+        let own = ["--kubeconfig", &config, "--cache-dir", &cache];
+        Program::Kubectl.run_with_input(&[&own, words].concat(), input)
+    }
+
+    /// Asks the API server from a pod, by its cluster IP.
+    fn asks(&self, pod: Pod) -> Result<()> {
+        let config = self.api.admin.display().to_string();
+        let cache = self.folder.path.join(pod.name()).display().to_string();
+        let server = format!("--server=https://{CLUSTER_IP}");
+        let name = format!("--tls-server-name={}", self.host);
+        let words = [
+            "--kubeconfig",
+            &config,
+            "--cache-dir",
+            &cache,
+            &server,
+            &name,
+            PATIENCE,
+            "get",
+            "--raw=/readyz",
+        ];
+        let inside = self.topology.of(Resident::Pod(pod))?;
+        let said = inside.inside(|| Program::Kubectl.run(&words))?;
+        ensure!(said.trim() == "ok", "it says {said}");
+        Ok(())
+    }
+
+    fn wait_asks(&self, pod: Pod) -> Result<()> {
+        let mut last = String::new();
+        let waited = self.stage.waits.until(
+            &format!("{} to reach the API server by its cluster IP", pod.name()),
+            SERVED,
+            LOOK,
+            || match self.asks(pod) {
+                Ok(()) => Ok(Some(())),
+                Err(error) => {
+                    last = format!("{error:#}");
+                    Ok(None)
+                }
+            },
+            String::new,
+        );
+        waited.map_err(|error| self.cluster.with_logs(&error.context(last)))
+    }
+
+    fn register(&self, node: Node) -> Result<()> {
+        let node = LabNode {
+            name: node.name().to_owned(),
+            zone: node.zone().to_owned(),
+            addresses: Family::ALL.map(|family| node.address(family)).to_vec(),
+            pod_ranges: Family::ALL.map(|family| node.pod_range(family)).to_vec(),
+        };
+        self.kubelet.register(&node.object())
+    }
+
+    /// Four pods, and a Service with a port on the nodes.
+    fn deploy(&self) -> Result<()> {
+        self.kubectl(&["apply", "-f", "-"], settings::WEB)?;
+        self.kubelet.wait_running(self.stage.waits, 4, SERVED)?;
+        for resident in CLIENTS {
+            self.wait_answer(resident, settings::web())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody is answered.
+    fn wait_answer(&self, from: Resident, target: SocketAddr) -> Result<()> {
+        let inside = self.topology.of(from)?;
+        let waits = self.stage.waits;
+        let patience = waits.limit(Duration::from_secs(2));
+        let mut last = String::new();
+        let waited = waits.until(
+            &format!("{} to be answered at {target}", from.name()),
+            SERVED,
+            LOOK,
+            || {
+                let tried = inside.inside(|| Ok(attempt(Protocol::Tcp, target, patience)))?;
+                last = format!("{:?}", tried.outcome);
+                Ok(matches!(tried.outcome, Outcome::Answered { .. }).then_some(()))
+            },
+            String::new,
+        );
+        waited.map_err(|error| self.cluster.with_logs(&error.context(last)))
+    }
+}
+
+/// Pods that serve nobody, one on each node.
+const CLIENTS: [Resident; 2] = [
+    Resident::Pod(Pod {
+        node: Node::A,
+        number: 3,
+    }),
+    Resident::Pod(Pod {
+        node: Node::B,
+        number: 3,
+    }),
+];
+
+/// Where a kubeconfig has the API server.
+fn server(api: &ApiServer) -> Result<SocketAddr> {
+    let config = api.admin.display().to_string();
+    let words = ["--kubeconfig", &config, "config", "view", "-o", "json"];
+    let view: Value = serde_json::from_str(&Program::Kubectl.run(&words)?)?;
+    let url = view["clusters"][0]["cluster"]["server"].as_str();
+    let address = url.and_then(|url| url.strip_prefix("https://"));
+    let address = address.with_context(|| format!("{url:?} is no address"))?;
+    address
+        .trim_end_matches('/')
+        .parse()
+        .with_context(|| format!("{address} is no address"))
+}
+
+fn pod(node: Node) -> Result<Pod> {
+    Pod::on(node).next().context("the node has no pods")
+}
+
+/// The first node: nobody reaches the API server by its cluster IP, and then everybody there does.
+fn first(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let pod = pod(Node::A)?;
+    lab.register(Node::A)?;
+    lab.cluster.move_controllers("first.socket")?;
+    let controller = lab.api.controller.clone();
+    lab.cluster.start_controller_on(&controller, &[])?;
+    let nobody = match lab.asks(pod) {
+        Ok(()) => Err(anyhow!("{} reached it without any proxy", pod.name())),
+        Err(_) => Ok(()),
+    };
+    checks.check("without an agent no pod reaches the API server", nobody);
+    lab.cluster.start_agent(Node::A)?;
+    let reached = lab.wait_asks(pod);
+    checks.check(
+        "the first node: a pod reaches the API server by its cluster IP, through Portolan alone",
+        reached,
+    );
+    Ok(())
+}
+
+/// Another one joins.
+fn joins(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let pod = pod(Node::B)?;
+    lab.cluster.start_agent(Node::B)?;
+    lab.register(Node::B)?;
+    checks.check("a node that joins: so does a pod there", lab.wait_asks(pod));
+    Ok(())
+}
+
+/// All controllers go at once and come back elsewhere. Nodes serve meanwhile, one whose agent starts anew too.
+fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.cluster.kill_controller()?;
+    lab.cluster.kill_agent(Node::B)?;
+    lab.cluster.start_agent(Node::B)?;
+    let serves = || {
+        for client in CLIENTS {
+            lab.wait_answer(client, settings::web())?;
+        }
+        lab.wait_asks(pod(Node::B)?)
+    };
+    checks.check(
+        "with all controllers gone nodes serve, also where an agent starts anew (S-199)",
+        serves(),
+    );
+    lab.cluster.move_controllers("second.socket")?;
+    let controller = lab.api.controller.clone();
+    lab.cluster.start_controller_on(&controller, &[])?;
+    lab.kubectl(&["apply", "-f", "-"], LATER)?;
+    let address: IpAddr = "10.96.0.30".parse()?;
+    let found = || {
+        for client in CLIENTS {
+            lab.wait_answer(client, (address, 80).into())?;
+        }
+        Ok(())
+    };
+    checks.check(
+        "all controllers were moved at once: agents find them, and what changes is followed",
+        found(),
+    );
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Settings that change while connections are made: another scheduler, other addresses for node ports.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+
+use super::{CLIENTS, Lab, SERVED};
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Family, Node, Resident};
+use crate::traffic::Protocol;
+use crate::traffic::load::{Load, Rate, Tally};
+
+pub(super) const WEB: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: web, image: none, ports: [{name: http, containerPort: 8080}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: http, nodePort: 30080}]
+";
+const NODE_PORT: u16 = 30080;
+/// New connections a second of each client.
+const PER_SECOND: u32 = 20;
+/// Between two changes.
+const PAUSE: Duration = Duration::from_secs(6);
+/// A load that reaches less than this share of its rate has shown nothing.
+const ENOUGH: f64 = 0.5;
+
+/// Each change, and what then is in the kernels.
+const CHANGES: [(&str, &str, bool); 4] = [
+    (r#"{"scheduler":"mh"}"#, "mh", false),
+    (
+        r#"{"nodePortAddresses":["192.168.50.0/24","10.244.0.0/16"]}"#,
+        "mh",
+        true,
+    ),
+    (r#"{"scheduler":"rr"}"#, "rr", true),
+    (r#"{"nodePortAddresses":["192.168.50.0/24"]}"#, "rr", false),
+];
+
+pub(super) fn web() -> SocketAddr {
+    (Ipv4Addr::new(10, 96, 0, 10), 80).into()
+}
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let console = lab.stage.console;
+    console.heading("settings that change under traffic");
+    let ports = Node::ALL.map(|node| (node.address(Family::IPv4), NODE_PORT).into());
+    let from = [
+        (CLIENTS[0], vec![web()]),
+        (CLIENTS[1], vec![web()]),
+        (Resident::Outside, ports.to_vec()),
+    ];
+    for (client, targets) in &from {
+        for target in targets {
+            lab.wait_answer(*client, *target)?;
+        }
+    }
+    let start = Instant::now() + Duration::from_millis(200);
+    let steps = u32::try_from(CHANGES.len()).unwrap_or(u32::MAX);
+    let mut loads = Vec::new();
+    for (client, targets) in from {
+        let rate = Rate {
+            protocol: Protocol::Tcp,
+            targets,
+            per_second: PER_SECOND,
+            lasts: PAUSE * (steps + 1),
+            deadline: lab.stage.waits.limit(Duration::from_secs(2)),
+        };
+        let load = Load::start(lab.topology.of(client)?, &rate, start)?;
+        loads.push((client.name(), rate.wanted(), load));
+    }
+    let mut changed = Ok(());
+    for (number, (settings, scheduler, wide)) in (1..).zip(CHANGES) {
+        crate::waits::sleep_until(start + PAUSE * number)?;
+        changed = changed.and_then(|()| change(lab, settings, scheduler, wide));
+    }
+    for (client, wanted, load) in loads {
+        let tally = load.finish()?;
+        console.line(&format!(
+            "{client}: {} of {wanted} new connections, {} failed, slowest {} ms",
+            tally.made,
+            tally.failures.len(),
+            tally.slowest.as_millis()
+        ));
+        checks.check(
+            &format!(
+                "{client}: no new connection fails where the frontend is there before and after"
+            ),
+            judge(&tally, wanted),
+        );
+    }
+    checks.check("each change is in force on both nodes meanwhile", changed);
+    Ok(())
+}
+
+fn judge(tally: &Tally, wanted: u32) -> Result<()> {
+    if let Some((when, to, how)) = tally.failures.first() {
+        let seconds = when.as_secs_f64();
+        let count = tally.failures.len();
+        return Err(anyhow!(
+            "{count} failed, the first after {seconds:.3} s to {to}: {how}"
+        ));
+    }
+    if f64::from(tally.made) < ENOUGH * f64::from(wanted) {
+        return Err(anyhow!("only {} were made", tally.made));
+    }
+    Ok(())
+}
+
+/// Writes settings, and waits until the kernels of both nodes have them.
+fn change(lab: &Lab<'_>, settings: &str, scheduler: &str, wide: bool) -> Result<()> {
+    let settings: Value = serde_json::from_str(settings)?;
+    let patch = json!({"spec": {"settings": settings}}).to_string();
+    let words = [
+        "patch",
+        "proxyconfig",
+        "default",
+        "--type=merge",
+        "-p",
+        &patch,
+    ];
+    lab.kubectl(&words, "")?;
+    for node in Node::ALL {
+        let inside = lab.topology.node(node)?;
+        let gateway: IpAddr = node.gateway(Family::IPv4);
+        let at_gateway = format!("TCP  {gateway}:{NODE_PORT} ");
+        let wanted = format!("TCP  {}:80 {scheduler}", web().ip());
+        let listed = || inside.inside(|| Program::Ipvsadm.run(&["-L", "-n"]));
+        let is = || {
+            let list = listed()?;
+            let right = list.lines().any(|line| line.starts_with(&wanted));
+            Ok((right && list.contains(&at_gateway) == wide).then_some(()))
+        };
+        let what = format!("{patch} on {}", node.name());
+        lab.stage
+            .waits
+            .until(&what, SERVED, super::LOOK, is, || format!("{:?}", listed()))
+            .map_err(|error| lab.cluster.with_logs(&error))?;
+    }
+    Ok(())
+}
