@@ -107,7 +107,7 @@ mod tests {
             hints: Vec::new(),
             warnings: Vec::new(),
         };
-        Arc::new(EncodedService::new(&id, 0, Arc::new(planned), None))
+        Arc::new(EncodedService::new(&id, 0, 1, Arc::new(planned), None))
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod changed;
 mod count;
 mod encoded;
 mod history;
+mod step;
 mod sums;
 mod walk;
 
@@ -271,7 +272,8 @@ impl Plans {
             Some(old) => old.number,
             None => self.numbered.free(),
         };
-        let encode = |planned| EncodedService::new(&id, number, planned, old.as_deref());
+        let version = self.version;
+        let encode = |planned| EncodedService::new(&id, number, version, planned, old.as_deref());
         let new = planned.map(|planned| Arc::new(encode(planned)));
         self.sums.replace(number, old.as_deref(), new.as_deref());
         self.numbered.put(number, new.clone());
