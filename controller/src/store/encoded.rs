@@ -135,6 +135,11 @@ impl EncodedService {
         }
     }
 
+    /// Whether this is its name.
+    pub(super) fn is(&self, id: &ServiceId) -> bool {
+        self.id == *id
+    }
+
     fn list(&self, key: &ListKey) -> Option<&EncodedEntry> {
         let place = self.lists.binary_search_by(|(other, _)| other.cmp(key));
         place.ok().map(|place| &self.lists[place].1)

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use causes::Causes;
 use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
-use history::History;
+use history::{History, Was};
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
 
@@ -288,7 +288,11 @@ impl Plans {
         }
         let gone = !self.services.contains_key(&id);
         self.changed.note(&id, self.version, gone);
-        self.history.push(self.version, id, old);
+        let was = Was {
+            number,
+            service: old,
+        };
+        self.history.push(self.version, id, was);
     }
 
     fn replace_node(&mut self, name: Arc<str>, entry: Option<Arc<NodeEntry>>) {

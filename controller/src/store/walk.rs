@@ -13,6 +13,7 @@ use bytes::Bytes;
 use portolan_plan::{BucketHashes, Buckets, EntryKey, PlanHash, ServiceId};
 
 use super::encoded::{EncodedNode, EncodedService};
+use super::history::Was;
 use super::step::{self, Piece, Step};
 use super::{Plans, Position};
 
@@ -209,9 +210,9 @@ impl Walk {
 struct Then<'a> {
     plans: &'a Plans,
     /// What changed after the version that the walk leads to, as it was then.
-    since_end: BTreeMap<&'a ServiceId, Option<&'a Arc<EncodedService>>>,
+    since_end: BTreeMap<&'a ServiceId, &'a Was>,
     /// The same of the version at which it begins.
-    since_begin: BTreeMap<&'a ServiceId, Option<&'a Arc<EncodedService>>>,
+    since_begin: BTreeMap<&'a ServiceId, &'a Was>,
     /// Whether only these matter.
     only_changed: bool,
 }
@@ -236,13 +237,26 @@ impl<'a> Then<'a> {
     }
 
     fn at_end(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        let changed = self.since_end.get(id).copied();
-        changed.unwrap_or_else(|| self.plans.services.get(id))
+        match self.since_end.get(id) {
+            Some(was) => was.service.as_ref(),
+            None => self.now(id),
+        }
+    }
+
+    fn now(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
+        let plans = self.plans;
+        // By its number, if it still has the one that it had: looking for a name takes longer.
+        let was = self.since_begin.get(id);
+        let numbered = was.and_then(|was| plans.numbered.get(was.number));
+        let same = numbered.filter(|service| service.is(id));
+        same.or_else(|| plans.services.get(id))
     }
 
     fn at_begin(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        let changed = self.since_begin.get(id).copied();
-        changed.unwrap_or_else(|| self.plans.services.get(id))
+        match self.since_begin.get(id) {
+            Some(was) => was.service.as_ref(),
+            None => self.plans.services.get(id),
+        }
     }
 
     /// The Services to look at after one, among those that come first or all, in order.

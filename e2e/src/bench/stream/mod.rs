@@ -22,7 +22,7 @@ mod watches;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -74,6 +74,10 @@ pub struct Options {
 const CHANGES: u32 = 20;
 /// The same of the large list.
 const LARGE_CHANGES: u32 = 5;
+/// Before each of them, for each agent: longer than streams wait between batches, so that each comes alone.
+const APART: Duration = Duration::from_micros(150);
+/// No longer than this.
+const FAR_APART: Duration = Duration::from_millis(1100);
 /// Endpoints that change in a second of churn.
 const CHURN: u64 = 200;
 /// Everything that is measured on.
@@ -274,9 +278,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Changes an endpoint of a Service; milliseconds until all agents have it, and until the controller
+    /// Changes an endpoint of a Service that nothing else changes beside; milliseconds until all agents have it, and until the controller
     /// has all their answers.
     fn change(&mut self, service: &str, count: u32) -> Result<(f64, f64)> {
+        std::thread::sleep((APART * self.size.nodes).min(FAR_APART));
         let seen = self.see(service, count)?;
         let all = f64::from(self.size.nodes);
         self.controller
