@@ -41,6 +41,9 @@ pub(super) struct Figures {
     pub(super) watches: Watches,
 }
 
+/// What was measured, how much, in which unit, and the budget.
+type Row = (&'static str, f64, &'static str, &'static str);
+
 impl Figures {
     pub(super) fn of(size: Size, tls: bool) -> Self {
         Self {
@@ -68,9 +71,9 @@ impl Figures {
         Ok(())
     }
 
-    /// What was measured, how much, in which unit, and the budget.
-    fn rows(&self) -> [(&'static str, f64, &'static str, &'static str); 20] {
-        [
+    /// All of them.
+    fn rows(&self) -> Vec<Row> {
+        let singly = [
             ("all agents connected", self.connect_s, "s", ""),
             ("all hold their plans", self.snapshot_s, "s", ""),
             ("a whole plan", self.snapshot_mb, "MB an agent", ""),
@@ -105,6 +108,12 @@ impl Figures {
                 "an agent",
                 "500",
             ),
+        ];
+        singly.into_iter().chain(self.rows_of_many()).collect()
+    }
+
+    fn rows_of_many(&self) -> [Row; 11] {
+        [
             (
                 "changes while many come",
                 self.churn.per_s,

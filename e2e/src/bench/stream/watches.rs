@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
-use kube::api::Api;
+use kube::api::{Api, ListParams};
 use kube::client::Body;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -18,6 +18,8 @@ use super::report::Figures;
 
 /// What kube-proxy says that it takes.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+/// What such an event is called.
+const CHANGED: &[u8] = b"MODIFIED";
 /// Until an event comes.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -101,8 +103,10 @@ async fn event(
 ) -> Result<usize> {
     let name = objects::slice_name(service, 0);
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
-    let version = slices.get(&name).await?.metadata.resource_version;
-    let version = version.context("an object without a version")?;
+    // Of the whole kind: where other objects have changed often, that of this one is too old to begin at.
+    let listed = slices.list(&ListParams::default().limit(1)).await?;
+    let version = listed.metadata.resource_version;
+    let version = version.context("a list without a version")?;
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=true&fieldSelector=metadata.name%3D{name}&resourceVersion={version}"
     );
@@ -121,6 +125,11 @@ async fn event(
     let mut read = Vec::new();
     loop {
         if let Some(length) = whole(&read) {
+            let mut words = read.windows(CHANGED.len());
+            ensure!(
+                words.any(|word| word == CHANGED),
+                "no change of {name} came"
+            );
             return Ok(length);
         }
         let frame = timeout(LIMIT, body.frame()).await.context("no event")?;
