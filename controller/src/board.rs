@@ -202,6 +202,23 @@ impl Board {
         open.count()
     }
 
+    /// How many nodes whose stream is open here have a version of the plans in force, and how many have not.
+    pub fn convergence(&self, version: u64, is_node: impl Fn(&str) -> bool) -> (usize, usize) {
+        let nodes = self.nodes();
+        let (mut in_force, mut behind) = (0, 0);
+        for (node, delivery) in &nodes.deliveries {
+            if !(delivery.connected && is_node(node)) {
+                continue;
+            }
+            if delivery.in_force.version() >= version {
+                in_force += 1;
+            } else {
+                behind += 1;
+            }
+        }
+        (in_force, behind)
+    }
+
     /// How many agents have not a version of the plans in force yet, and the first few of their nodes. Who
     /// answered last that something failed or cannot be read is not waited for, because that may last for
     /// ever; nor who has answered nothing yet, for a first plan is no change.

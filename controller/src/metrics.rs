@@ -4,13 +4,14 @@
 
 use std::fmt::Error;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub use portolan_metrics::Format;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::board::Board;
@@ -36,6 +37,9 @@ pub struct Counters {
     streams: Counter,
     batches: Counter,
     bytes: Counter,
+    resent: Counter,
+    broken: Counter,
+    waited: Gauge,
 }
 
 impl Default for Counters {
@@ -47,6 +51,9 @@ impl Default for Counters {
             streams: Counter::default(),
             batches: Counter::default(),
             bytes: Counter::default(),
+            resent: Counter::default(),
+            broken: Counter::default(),
+            waited: Gauge::default(),
         };
         for reason in Reason::ALL {
             drop(counters.refusals.get_or_create(&OfReason { reason }));
@@ -85,6 +92,22 @@ impl Counters {
         self.bytes.clone()
     }
 
+    /// An agent holds another plan than it should, and is sent all of it.
+    pub(crate) fn resent(&self) {
+        self.resent.inc();
+    }
+
+    /// A stream was ended because its agent did not keep to the protocol.
+    pub(crate) fn broken(&self) {
+        self.broken.inc();
+    }
+
+    /// So many bytes wait for one agent.
+    pub(crate) fn waits(&self, bytes: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.waited.inner().fetch_max(bytes, Ordering::Relaxed);
+    }
+
     fn register(&self, registry: &mut Registry) {
         registry.register(
             "portolan_controller_stream_refusals",
@@ -111,6 +134,21 @@ impl Counters {
             "Bytes that were written to agents, before TLS",
             self.bytes.clone(),
         );
+        registry.register(
+            "portolan_controller_plans_resent",
+            "Batches after which an agent held another plan than it should, and was sent all of it",
+            self.resent.clone(),
+        );
+        registry.register(
+            "portolan_controller_streams_broken",
+            "Streams that were ended because the agent did not keep to the protocol",
+            self.broken.clone(),
+        );
+        registry.register(
+            "portolan_controller_stream_waiting_bytes_max",
+            "The most bytes of plans that ever waited for one agent to take them",
+            self.waited.clone(),
+        );
     }
 }
 
@@ -125,13 +163,8 @@ impl Sources {
     /// How many connected nodes have the newest version of their plan in force, and how many have not.
     fn convergence(&self) -> (usize, usize) {
         let version = *self.store.changes().borrow();
-        let deliveries = self.board.all();
-        let is_node = self.store.node_names();
-        let connected = is_node.iter().filter_map(|name| deliveries.get(name));
-        let connected = connected.filter(|delivery| delivery.connected);
-        let (in_force, behind): (Vec<_>, Vec<_>) =
-            connected.partition(|delivery| delivery.in_force.version() >= version);
-        (in_force.len(), behind.len())
+        let is_node = |node: &str| self.store.has_node(node);
+        self.board.convergence(version, is_node)
     }
 }
 
@@ -257,6 +290,7 @@ mod tests {
         portolan_controller_nodes_behind 0
         portolan_controller_nodes_in_force 0
         portolan_controller_plans 0
+        portolan_controller_plans_resent_total 0
         portolan_controller_stream_bytes_total 0
         portolan_controller_stream_refusals_total{reason="api_server"} 0
         portolan_controller_stream_refusals_total{reason="audience"} 0
@@ -272,6 +306,8 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="plain_text"} 0
         portolan_controller_stream_refusals_total{reason="service_account"} 0
         portolan_controller_stream_refusals_total{reason="silent"} 0
+        portolan_controller_stream_waiting_bytes_max 0
+        portolan_controller_streams_broken_total 0
         portolan_controller_streams_total 0
         portolan_controller_token_reviews_total{answered="no"} 0
         portolan_controller_token_reviews_total{answered="yes"} 1

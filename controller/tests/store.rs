@@ -24,8 +24,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
-/// The nodes that there are at times; plans of the first are followed.
+/// The nodes that there are at times; plans of the first few are followed.
 const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
+const FOLLOWED: usize = 3;
 const ZONES: [&str; 2] = ["east", "west"];
 const SERVICES: u8 = 6;
 
@@ -49,12 +50,12 @@ struct Shape {
 enum Step {
     Service(u8, Option<Shape>),
     Node(usize, Option<Option<usize>>),
-    /// The agent is served to the end.
-    Served,
+    /// The agent of a node is served to the end.
+    Served(usize),
     /// It is sent pieces of so many bytes, but not the end of the batch.
-    Pieces(usize, u8),
+    Pieces(usize, usize, u8),
     /// It comes back with what it holds.
-    Returns,
+    Returns(usize),
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -87,9 +88,10 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..SERVICES, prop::option::weighted(0.8, shape())).prop_map(|(s, p)| Step::Service(s, p)),
         1 => (0..NODES.len(), prop::option::weighted(0.8, prop::option::of(0..ZONES.len())))
             .prop_map(|(node, zone)| Step::Node(node, zone)),
-        3 => Just(Step::Served),
-        2 => (1usize..400, 1u8..4).prop_map(|(bytes, count)| Step::Pieces(bytes, count)),
-        1 => Just(Step::Returns),
+        4 => (0..FOLLOWED).prop_map(Step::Served),
+        3 => (0..FOLLOWED, 1usize..400, 1u8..4)
+            .prop_map(|(node, bytes, count)| Step::Pieces(node, bytes, count)),
+        1 => (0..FOLLOWED).prop_map(Step::Returns),
     ]
 }
 
@@ -193,6 +195,7 @@ fn planned(id: &ServiceId, shape: &Shape) -> PlannedService {
 /// An agent that remembers its plan as agents do.
 #[derive(Debug)]
 struct Agent {
+    node: &'static str,
     plan: NodePlan,
     held: Held,
     open: Option<(Walk, StagedChanges)>,
@@ -200,8 +203,9 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(patches: bool) -> Self {
+    fn new(node: &'static str, patches: bool) -> Self {
         Self {
+            node,
             plan: NodePlan::default(),
             held: Held::Nothing,
             open: None,
@@ -212,7 +216,7 @@ impl Agent {
     /// Takes one piece; false once there is no more.
     fn take(&mut self, store: &Store, bytes: usize) -> bool {
         let Some((mut walk, mut staged)) = self.open.take().or_else(|| {
-            let walk = store.begin(NODES[0], self.held.clone(), self.patches)?;
+            let walk = store.begin(self.node, self.held.clone(), self.patches)?;
             let staged = match walk.begin() {
                 Begin::Nothing => StagedChanges::snapshot(),
                 Begin::Buckets(buckets) => StagedChanges::of_buckets(*buckets),
@@ -258,7 +262,7 @@ fn publish(store: &Store, step: &Step) {
             let entry = zone.map(|zone| Arc::new(node(*number, zone)));
             update.nodes.insert(NODES[*number].into(), entry);
         }
-        Step::Served | Step::Pieces(..) | Step::Returns => return,
+        Step::Served(_) | Step::Pieces(..) | Step::Returns(_) => return,
     }
     store.publish(update);
 }
@@ -266,26 +270,31 @@ fn publish(store: &Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
+    /// Nodes of a zone and of different ones, that a Service names or not, who read patches or not.
     #[test]
     fn every_way_leads_to_the_plan_of_the_node(
-        steps in vec(step(), 1..40),
-        patches in any::<bool>(),
+        steps in vec(step(), 1..50),
+        patches in [any::<bool>(), any::<bool>(), any::<bool>()],
     ) {
         let store = Store::default();
-        let mut agent = Agent::new(patches);
-        publish(&store, &Step::Node(0, Some(Some(0))));
+        let agents = NODES.iter().zip(patches);
+        let mut agents: Vec<_> = agents.map(|(node, patches)| Agent::new(node, patches)).collect();
+        for node in 0..FOLLOWED {
+            publish(&store, &Step::Node(node, Some(Some(node / 2))));
+        }
         for step in &steps {
             publish(&store, step);
-            match step {
-                Step::Pieces(bytes, count) => {
-                    for _ in 0..*count {
-                        if !agent.take(&store, *bytes) {
+            match *step {
+                Step::Pieces(node, bytes, count) => {
+                    for _ in 0..count {
+                        if !agents[node].take(&store, bytes) {
                             break;
                         }
                     }
                 }
-                Step::Served => while agent.take(&store, 1000) {},
-                Step::Returns => {
+                Step::Served(node) => while agents[node].take(&store, 1000) {},
+                Step::Returns(node) => {
+                    let agent = &mut agents[node];
                     agent.open = None;
                     let (hash, buckets) = (agent.plan.hash(), agent.plan.bucket_hashes());
                     agent.held = Held::Said(hash, Some(buckets));
@@ -293,14 +302,16 @@ proptest! {
                 Step::Service(..) | Step::Node(..) => {}
             }
         }
-        while agent.take(&store, 1000) {}
-        // What was open at the end was of an older version.
-        while agent.take(&store, 1000) {}
-        if let Some(wanted) = store.plan(NODES[0]) {
-            prop_assert_eq!(&agent.plan, &wanted);
-            let said = Held::Said(wanted.hash(), Some(wanted.bucket_hashes()));
-            let walk = store.begin(NODES[0], said, patches).unwrap();
-            prop_assert!(walk.is_done(), "who has all of it is sent nothing");
+        for agent in &mut agents {
+            while agent.take(&store, 1000) {}
+            // What was open at the end was of an older version.
+            while agent.take(&store, 1000) {}
+            if let Some(wanted) = store.plan(agent.node) {
+                prop_assert_eq!(&agent.plan, &wanted);
+                let said = Held::Said(wanted.hash(), Some(wanted.bucket_hashes()));
+                let walk = store.begin(agent.node, said, agent.patches).unwrap();
+                prop_assert!(walk.is_done(), "who has all of it is sent nothing");
+            }
         }
     }
 }
@@ -321,7 +332,7 @@ fn a_change_of_a_large_list_costs_the_change() {
         let store = Store::default();
         publish(&store, &Step::Node(0, Some(None)));
         publish(&store, &Step::Service(0, Some(shape(1))));
-        let mut agent = Agent::new(patches);
+        let mut agent = Agent::new(NODES[0], patches);
         while agent.take(&store, 1000) {}
         publish(&store, &Step::Service(0, Some(shape(2))));
         let mut walk = store.begin(NODES[0], agent.held.clone(), patches).unwrap();
@@ -354,7 +365,7 @@ fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
         }
         store
     };
-    let mut agent = Agent::new(true);
+    let mut agent = Agent::new(NODES[0], true);
     let first = fill(1);
     while agent.take(&first, 1000) {}
     let second = fill(2);

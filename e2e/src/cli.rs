@@ -103,6 +103,9 @@ enum Bench {
     /// The agents of `bench stream`.
     #[command(hide = true)]
     StreamClients(bench::stream::ClientOptions),
+    /// Those of them that misbehave.
+    #[command(hide = true)]
+    StreamMisbehaving(bench::stream::MisbehavingOptions),
 }
 
 #[derive(Debug, Args)]
@@ -150,6 +153,9 @@ pub fn main() -> ExitCode {
             .map(|()| true),
         What::Bench(Bench::StreamClients(options)) => {
             bench::stream::run_clients(&options).map(|()| true)
+        }
+        What::Bench(Bench::StreamMisbehaving(options)) => {
+            bench::stream::run_misbehaving(&options).map(|()| true)
         }
         What::Dial(dial) => stage(None, None)
             .and_then(|stage| demo::dial(&stage, &dial.from, dial.to, dial.udp, dial.times)),

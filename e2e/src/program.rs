@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-pub use running::{Ended, Running};
+pub use running::{Ended, Running, cpu_seconds};
 pub use which::Program;
 
 impl Program {

@@ -38,7 +38,7 @@ impl Task {
             figures,
             sampling: Sampling::new(0.0, Duration::MAX),
             exporter: None,
-            track: Track::default(),
+            track: Track::only_counting(),
         }
     }
 
@@ -49,6 +49,7 @@ impl Task {
         Self {
             sampling,
             exporter: Some(exporter),
+            track: Track::default(),
             ..self
         }
     }

@@ -34,6 +34,9 @@ pub(super) struct Track {
     /// In the order of their versions.
     order: VecDeque<[u8; 16]>,
     open: BTreeMap<[u8; 16], Open>,
+    /// Whether nobody looks at single nodes. Then none is remembered: while many changes come, each answer
+    /// of thousands of nodes is about many of them.
+    only_counts: bool,
 }
 
 #[derive(Debug)]
@@ -81,6 +84,14 @@ impl Ended {
 }
 
 impl Track {
+    /// One that remembers no node.
+    pub(super) fn only_counting() -> Self {
+        Self {
+            only_counts: true,
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing is followed.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
@@ -107,7 +118,7 @@ impl Track {
                 self.open.remove(&context.trace);
                 self.order.retain(|trace| *trace != context.trace);
             }
-            Note::Delivered(delivered) => self.deliver(&delivered.into()),
+            Note::Delivered(delivered) => self.deliver(*delivered),
         }
         true
     }
@@ -132,10 +143,19 @@ impl Track {
         true
     }
 
-    fn deliver(&mut self, delivered: &Arc<Delivered>) {
+    fn deliver(&mut self, delivered: Delivered) {
         for cause in &delivered.causes {
             if let Some(open) = self.open.get_mut(&cause.trace.trace) {
-                open.deliver(delivered.clone());
+                open.count(&delivered);
+            }
+        }
+        if self.only_counts {
+            return;
+        }
+        let delivered = Arc::new(delivered);
+        for cause in &delivered.causes {
+            if let Some(open) = self.open.get_mut(&cause.trace.trace) {
+                open.show(delivered.clone());
             }
         }
     }
@@ -190,10 +210,13 @@ fn is_over(since: SystemTime, now: SystemTime) -> bool {
 }
 
 impl Open {
-    fn deliver(&mut self, delivered: Arc<Delivered>) {
+    fn count(&mut self, delivered: &Delivered) {
         self.answered += 1;
         self.failed += usize::from(!delivered.answered.is_sound());
         self.last = self.last.max(Some(delivered.at));
+    }
+
+    fn show(&mut self, delivered: Arc<Delivered>) {
         self.shown.push(delivered);
         if self.shown.len() > SHOWN {
             let rank = |delivered: &Arc<Delivered>| (!delivered.answered.is_sound(), delivered.at);

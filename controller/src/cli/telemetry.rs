@@ -77,8 +77,13 @@ impl TelemetryArguments {
             .with_writer(io::stderr)
             .with_ansi(io::stderr().is_terminal())
             .with_filter(filter.and(no_parts));
-        let parts = endpoint.is_some().then(|| changes::layer(changes.clone()));
-        tracing_subscriber::registry().with(parts).with(log).init();
+        // Not a layer that is `None`: with one, what no layer wants is asked about every time, and spans of
+        // HTTP/2 are made for nobody, several for each message.
+        let mut layers = vec![log.boxed()];
+        if endpoint.is_some() {
+            layers.push(changes::layer(changes.clone()).boxed());
+        }
+        tracing_subscriber::registry().with(layers).init();
         let sampling = Sampling::new(self.traces_share, self.traces_slow.as_duration());
         Ok(Telemetry {
             changes,

@@ -32,6 +32,8 @@ pub(super) struct Sent {
     number: u64,
     snapshot: bool,
     made: Instant,
+    /// The plan that it leads to; known once all of it is made.
+    leads_to: PlanHash,
     pub(super) trip: Trip,
 }
 
@@ -42,8 +44,22 @@ impl Sent {
             number,
             snapshot,
             made,
+            leads_to: PlanHash::default(),
             trip,
         }
+    }
+
+    /// All of it is on its way, and leads to this plan.
+    pub(super) fn handed(&mut self, leads_to: PlanHash) {
+        self.leads_to = leads_to;
+        self.trip.handed();
+    }
+
+    /// Whether the agent does not hold what this leads to: it says so, or another hash. What would be sent
+    /// next is about a plan that it has not.
+    fn is_missed(&self, ack: &wire::Ack) -> bool {
+        let received = PlanHash::from_bytes(&ack.received_hash);
+        ack.refused || received.is_some_and(|received| received != self.leads_to)
     }
 }
 
@@ -80,18 +96,19 @@ pub(super) async fn wait(
             }
         }
     };
-    report(&hello.node, &ack);
+    let missed = sent.is_missed(&ack);
+    report(&hello.node, &ack, missed);
     let acked = acked(&ack, sent.made);
     // Before it is in force for those who look: they then look for this.
     sent.trip.answered(hello, &ack);
     notes.confirmed.applied(acked.applied);
     board.acked(&hello.node, acked, SystemTime::now());
-    if ack.refused && sent.snapshot {
-        // The same bytes would be refused again, at once and for ever.
+    if missed && sent.snapshot {
+        // The same bytes would lead to the same again, at once and for ever.
         let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
         return Err(End::Refused(Status::data_loss(wrong)));
     }
-    Ok(!ack.refused)
+    Ok(!missed)
 }
 
 /// Takes in what an agent tells of its node.
@@ -129,14 +146,14 @@ fn first(words: &[String]) -> Vec<String> {
     words.iter().take(REMEMBERED).cloned().collect()
 }
 
-fn report(node: &str, ack: &wire::Ack) {
+fn report(node: &str, ack: &wire::Ack, missed: bool) {
     for failure in &ack.failures {
         not_in_force(node, failure);
     }
     for entry in &ack.undecodable {
         not_read(node, entry);
     }
-    if ack.refused {
+    if missed {
         differs(node);
     } else {
         let milliseconds = ack.apply_microseconds / 1000;

@@ -12,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, join, split};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
+use super::outgoing::Written;
+
 /// How long a connection may be open before a stream on it is let in; longer than reviews take.
 const STRANGER: Duration = Duration::from_secs(30);
 
@@ -27,6 +29,8 @@ pub(super) struct Peer {
     pub(super) from: Arc<str>,
     /// Whether it speaks no TLS where it should.
     pub(super) plain: bool,
+    /// What was written to its connection.
+    pub(super) written: Arc<Written>,
     known: Arc<AtomicBool>,
 }
 
@@ -35,6 +39,7 @@ impl Peer {
         Self {
             from: from.into(),
             plain,
+            written: Arc::default(),
             known: Arc::new(known.into()),
         }
     }
@@ -67,7 +72,9 @@ impl Connection {
 
     fn count(&self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = written {
-            self.written.inc_by(u64::try_from(*bytes).unwrap_or(0));
+            let bytes = u64::try_from(*bytes).unwrap_or(0);
+            self.written.inc_by(bytes);
+            self.peer.written.add(bytes);
         }
     }
 }

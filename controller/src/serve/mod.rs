@@ -10,6 +10,7 @@ mod draining;
 mod drift;
 mod entrance;
 mod listen;
+mod outgoing;
 mod pace;
 mod session;
 mod trip;
@@ -37,6 +38,7 @@ use crate::trust::{Admission, Reason, Refusal};
 pub use entrance::Entrance;
 use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
+use outgoing::Outgoing;
 use pace::Pace;
 
 /// Messages on their way to one agent. Each carries at most
@@ -72,9 +74,12 @@ impl PlanStream for Plans {
         let admission = self.admit(peer.as_ref(), request.metadata()).await?;
         let (queue, messages) = mpsc::channel(QUEUE);
         let (plans, answers) = (self.clone(), request.into_inner());
+        let written = peer.map(|peer| peer.written).unwrap_or_default();
+        let counters = self.entrance.counters.clone();
+        let outgoing = Outgoing::new(queue.clone(), written, counters.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = session::run(plans.clone(), &admission, answers, queue.clone()) => {}
+                () = session::run(&plans, &admission, answers, outgoing) => {}
                 refusal = admission.revoked() => {
                     let node = admission.node().unwrap_or_default();
                     plans.entrance.refusals.note(node, &refusal);
@@ -83,7 +88,6 @@ impl PlanStream for Plans {
                 }
             }
         });
-        let counters = self.entrance.counters.clone();
         counters.opened();
         let messages = ReceiverStream::new(messages).inspect(move |message| {
             if let Ok(wire::PlanMessage {

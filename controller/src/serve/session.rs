@@ -10,7 +10,6 @@ use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
-use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
@@ -19,6 +18,7 @@ use super::ack::{self, Notes, Sent};
 use super::behind;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
+use super::outgoing::Outgoing;
 use super::pace::Turns;
 use super::trip::Trip;
 use crate::board::{Board, InForce};
@@ -30,8 +30,6 @@ use crate::watch::{Kind, Mark};
 const PATCHES_SINCE: u32 = 2;
 /// The version since which they read a batch in one message, and one that replaces buckets.
 const WHOLE_SINCE: u32 = 2;
-
-type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
 
 /// Why a session ended.
 pub(super) enum End {
@@ -49,14 +47,14 @@ impl From<Status> for End {
 
 /// Serves one agent until it goes away, breaks the protocol, or this server ends.
 pub(super) async fn run(
-    plans: Plans,
+    plans: &Plans,
     admission: &Admission,
     answers: Streaming<wire::AgentMessage>,
-    queue: Queue,
+    outgoing: Outgoing,
 ) {
-    let mut ending = plans.ending.clone();
+    let (mut ending, queue) = (plans.ending.clone(), outgoing.queue());
     tokio::select! {
-        () = serve(&plans, admission, answers, &queue) => {}
+        () = serve(plans, admission, answers, outgoing) => {}
         // An agent that does not read finds out when the connection ends.
         _ = ending.wait_for(|ending| *ending) => drop(queue.try_send(Err(Status::unavailable(
             "this controller is ending",
@@ -68,7 +66,7 @@ async fn serve(
     plans: &Plans,
     admission: &Admission,
     mut answers: Streaming<wire::AgentMessage>,
-    queue: &Queue,
+    mut outgoing: Outgoing,
 ) {
     let hello = match answers.message().await {
         Ok(Some(wire::AgentMessage {
@@ -76,24 +74,25 @@ async fn serve(
         })) => hello,
         Ok(_) => {
             let wrong = Status::invalid_argument("the first message has to be a Hello");
-            drop(queue.send(Err(wrong)).await);
+            outgoing.end(wrong).await;
             return;
         }
         Err(_) => return,
     };
     if let Err(refusal) = admission.covers(&hello.node) {
         plans.entrance.refusals.note(&hello.node, &refusal);
-        drop(queue.send(Err(refusal.into())).await);
+        outgoing.end(refusal.into()).await;
         return;
     }
     let stream = OnBoard::new(&plans.board, &hello);
     connected(&hello);
     let in_force = stream.in_force.clone();
-    let ended = follow(plans, &hello, in_force, &mut answers, queue).await;
+    let ended = follow(plans, &hello, in_force, &mut answers, &mut outgoing).await;
     drop(stream);
     if let Err(End::Refused(status)) = ended {
+        plans.entrance.counters.broken();
         refused(&hello, &status);
-        drop(queue.send(Err(status)).await);
+        outgoing.end(status).await;
     } else {
         gone(&hello);
     }
@@ -150,7 +149,7 @@ async fn follow(
     hello: &wire::Hello,
     in_force: InForce,
     answers: &mut Streaming<wire::AgentMessage>,
-    queue: &Queue,
+    outgoing: &mut Outgoing,
 ) -> Result<(), End> {
     if hello.wire_version < OLDEST_WIRE_VERSION {
         let versions = format!(
@@ -165,7 +164,7 @@ async fn follow(
     let mut serving = Serving {
         plans,
         hello,
-        queue,
+        outgoing,
         version: hello.wire_version.min(WIRE_VERSION),
         held: said(hello)?,
         batches: 0,
@@ -182,7 +181,7 @@ async fn follow(
         changes.mark_unchanged();
         while serving.serve(answers).await? == Served::Again {}
         if let Some(gone) = serving.notes.draining.news(store) {
-            put(queue, Message::Gone(gone)).await?;
+            serving.outgoing.put(Message::Gone(gone)).await?;
         }
         tokio::select! {
             more = serving.turns.next(&mut changes) => if !more {
@@ -207,7 +206,7 @@ async fn follow(
 struct Serving<'a> {
     plans: &'a Plans,
     hello: &'a wire::Hello,
-    queue: &'a Queue,
+    outgoing: &'a mut Outgoing,
     /// The version of the wire that is spoken.
     version: u32,
     held: Held,
@@ -256,18 +255,20 @@ impl Serving<'_> {
             version,
             trip: &sent.trip,
         };
-        match send(self.queue, store, &mut walk, watermark, batch).await? {
+        match send(self.outgoing, store, &mut walk, watermark, batch).await? {
             Sending::Nothing => {}
             Sending::Done => {
                 self.turns.taken();
-                sent.trip.handed();
+                sent.handed(walk.end().hash());
                 self.batches += 1;
                 let (board, notes) = (&self.plans.board, &mut self.notes);
                 if !ack::wait(answers, self.hello, &sent, board, notes).await? {
                     // A refused batch is followed by the whole plan at once.
+                    self.plans.entrance.counters.resent();
                     self.held = Held::Nothing;
                     return Ok(Served::Again);
                 }
+                self.outgoing.answered();
             }
             Sending::Outdated => {
                 self.held = Held::Nothing;
@@ -321,7 +322,7 @@ struct Batch<'a> {
 /// Sends a batch, piece by piece as the agent takes it. The first one is sent even when it is empty: it
 /// tells the agent that it is right.
 async fn send(
-    queue: &Queue,
+    outgoing: &mut Outgoing,
     store: &Store,
     walk: &mut Walk,
     watermark: impl FnOnce() -> Option<wire::Watermark>,
@@ -359,14 +360,14 @@ async fn send(
             items: Some(wire::Items { items: first }),
             commit: Some(commit(walk)),
         };
-        put(queue, Message::Batch(whole)).await?;
+        outgoing.put(Message::Batch(whole)).await?;
         return Ok(Sending::Done);
     }
-    put(queue, Message::Begin(begin)).await?;
+    outgoing.put(Message::Begin(begin)).await?;
     let mut items = first;
     loop {
         if !items.is_empty() {
-            put(queue, Message::Items(wire::Items { items })).await?;
+            outgoing.put(Message::Items(wire::Items { items })).await?;
         }
         if walk.is_done() {
             break;
@@ -376,13 +377,6 @@ async fn send(
             Err(Outdated) => return Ok(Sending::Outdated),
         }
     }
-    put(queue, Message::Commit(commit(walk))).await?;
+    outgoing.put(Message::Commit(commit(walk))).await?;
     Ok(Sending::Done)
-}
-
-async fn put(queue: &Queue, message: Message) -> Result<(), End> {
-    let message = wire::PlanMessage {
-        message: Some(message),
-    };
-    queue.send(Ok(message)).await.map_err(|_| End::Gone)
 }

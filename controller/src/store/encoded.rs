@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use portolan_plan::{Entry, EntryHash, EntryKey, Head, ListKey, NodeEntry, ServiceId};
+use portolan_plan::{Entry, EntryHash, EntryKey, Head, ListKey, NodeEntry, Scope, ServiceId};
 use portolan_planner::PlannedService;
 use portolan_proto::{encode_entry, item};
+
+use super::step::Steps;
 
 /// Lists whose bytes are fewer are sent whole when they change.
 const PATCHED_FROM: usize = 1024;
@@ -80,6 +82,10 @@ pub(super) struct EncodedService {
     id: ServiceId,
     /// What others call it that point at it.
     pub(super) number: u32,
+    /// The version of the plans since which it is like this.
+    pub(super) version: u64,
+    /// What leads there.
+    pub(super) steps: Steps,
     planned: Arc<PlannedService>,
     heads: Vec<(Arc<Head>, EncodedEntry)>,
     /// In order. Nearly always one or two, and a map of one takes the room of eleven.
@@ -91,6 +97,7 @@ impl EncodedService {
     pub(super) fn new(
         id: &ServiceId,
         number: u32,
+        version: u64,
         planned: Arc<PlannedService>,
         previous: Option<&Self>,
     ) -> Self {
@@ -120,10 +127,17 @@ impl EncodedService {
         Self {
             id: id.clone(),
             number,
+            version,
+            steps: Steps::default(),
             planned,
             heads,
             lists,
         }
+    }
+
+    /// Whether this is its name.
+    pub(super) fn is(&self, id: &ServiceId) -> bool {
+        self.id == *id
     }
 
     fn list(&self, key: &ListKey) -> Option<&EncodedEntry> {
@@ -165,6 +179,20 @@ impl EncodedService {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether it has something of its own for a node, by its name.
+    pub(super) fn names(&self, node: &str) -> bool {
+        let mut scopes = self.planned.lists.keys().filter_map(|key| key.scope.node());
+        self.planned.locals.contains_key(node)
+            || self.planned.head_of_node.contains_key(node)
+            || scopes.any(|name| **name == *node)
+    }
+
+    /// Whether nodes of different zones may be sent different things.
+    pub(super) fn differs_by_zone(&self) -> bool {
+        let mut scopes = self.planned.lists.keys().map(|key| &key.scope);
+        !self.planned.head_of_zone.is_empty() || scopes.any(|scope| matches!(scope, Scope::Zone(_)))
     }
 
     /// Whether some node may send connections to the address.

@@ -29,27 +29,30 @@ struct Replaced {
     /// The version that this change led to.
     version: u64,
     service: ServiceId,
-    /// What it was before; `None` when it was not there.
-    old: Option<Arc<EncodedService>>,
+    was: Was,
+}
+
+/// A Service before a change.
+#[derive(Debug, Clone)]
+pub(super) struct Was {
+    /// Its number then. Another one may have it since it is gone.
+    pub(super) number: u32,
+    /// What it was; `None` when it was not there.
+    pub(super) service: Option<Arc<EncodedService>>,
 }
 
 impl Replaced {
     fn parts(&self) -> usize {
-        self.old.as_ref().map_or(1, |old| old.parts())
+        self.was.service.as_ref().map_or(1, |old| old.parts())
     }
 }
 
 impl History {
-    pub(super) fn push(
-        &mut self,
-        version: u64,
-        service: ServiceId,
-        old: Option<Arc<EncodedService>>,
-    ) {
+    pub(super) fn push(&mut self, version: u64, service: ServiceId, was: Was) {
         let replaced = Replaced {
             version,
             service,
-            old,
+            was,
         };
         self.parts += replaced.parts();
         self.replaced.push_back(replaced);
@@ -64,10 +67,7 @@ impl History {
 
     /// The Services that changed after a version, each as it was at that version; `None` when the
     /// history does not reach back that far.
-    pub(super) fn since(
-        &self,
-        version: u64,
-    ) -> Option<BTreeMap<&ServiceId, Option<&Arc<EncodedService>>>> {
+    pub(super) fn since(&self, version: u64) -> Option<BTreeMap<&ServiceId, &Was>> {
         if version < self.forgotten {
             return None;
         }
@@ -75,9 +75,9 @@ impl History {
             .replaced
             .partition_point(|replaced| replaced.version <= version);
         let mut services = BTreeMap::new();
-        for Replaced { service, old, .. } in self.replaced.range(start..) {
+        for Replaced { service, was, .. } in self.replaced.range(start..) {
             // Only the first change after the version tells what was there before.
-            services.entry(service).or_insert(old.as_ref());
+            services.entry(service).or_insert(was);
         }
         Some(services)
     }
@@ -107,20 +107,24 @@ mod tests {
             hints: Vec::new(),
             warnings: Vec::new(),
         };
-        Arc::new(EncodedService::new(&id, 0, Arc::new(planned), None))
+        Arc::new(EncodedService::new(&id, 0, 1, Arc::new(planned), None))
     }
 
     #[test]
     fn large_services_are_remembered_for_fewer_changes_and_small_ones_for_many() {
         let id = || ServiceId::new("shop", "web");
+        let was = |service| Was {
+            number: 0,
+            service: Some(service),
+        };
         let mut history = History::default();
         for version in 1..=300 {
-            history.push(version, id(), Some(on_nodes(1)));
+            history.push(version, id(), was(on_nodes(1)));
         }
         assert!(history.since(0).is_some());
         let large = on_nodes(MOST_PARTS / 10);
         for version in 301..=320 {
-            history.push(version, id(), Some(large.clone()));
+            history.push(version, id(), was(large.clone()));
         }
         assert!(history.parts <= MOST_PARTS);
         assert!(history.replaced.len() < 10, "{}", history.replaced.len());

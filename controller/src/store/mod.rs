@@ -9,6 +9,7 @@ mod changed;
 mod count;
 mod encoded;
 mod history;
+mod step;
 mod sums;
 mod walk;
 
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 use causes::Causes;
 use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
-use history::History;
+use history::{History, Was};
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
 
@@ -271,7 +272,8 @@ impl Plans {
             Some(old) => old.number,
             None => self.numbered.free(),
         };
-        let encode = |planned| EncodedService::new(&id, number, planned, old.as_deref());
+        let version = self.version;
+        let encode = |planned| EncodedService::new(&id, number, version, planned, old.as_deref());
         let new = planned.map(|planned| Arc::new(encode(planned)));
         self.sums.replace(number, old.as_deref(), new.as_deref());
         self.numbered.put(number, new.clone());
@@ -286,7 +288,11 @@ impl Plans {
         }
         let gone = !self.services.contains_key(&id);
         self.changed.note(&id, self.version, gone);
-        self.history.push(self.version, id, old);
+        let was = Was {
+            number,
+            service: old,
+        };
+        self.history.push(self.version, id, was);
     }
 
     fn replace_node(&mut self, name: Arc<str>, entry: Option<Arc<NodeEntry>>) {

@@ -5,14 +5,16 @@
 //! a Service was at that version is known from the history.
 
 use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use portolan_plan::{BucketHashes, Buckets, EntryKey, PlanHash, ServiceId};
-use portolan_proto::item;
 
-use super::encoded::{EncodedEntry, EncodedNode, EncodedService};
+use super::encoded::{EncodedNode, EncodedService};
+use super::history::Was;
+use super::step::{self, Piece, Step};
 use super::{Plans, Position};
 
 /// More differing buckets than this, and all of the plan is sent: it hardly takes more.
@@ -135,23 +137,15 @@ impl Walk {
         }
         let then = Then::new(plans, self)?;
         while piece.bytes < most {
-            let (first, after) = match &self.at {
+            let (first, after) = match std::mem::replace(&mut self.at, At::End) {
                 At::Node | At::End => break,
-                At::Critical(after) => (true, after.clone()),
-                At::Rest(after) => (false, after.clone()),
+                At::Critical(after) => (true, after),
+                At::Rest(after) => (false, after),
             };
-            self.at = match (then.next(first, after.as_ref()), first) {
-                (Some(id), _) => {
-                    let now = then.at_end(&id);
-                    if now.is_some_and(|now| now.is_boot_critical()) == first {
-                        self.service(&then, &id, now, &mut piece);
-                    }
-                    if first {
-                        At::Critical(Some(id))
-                    } else {
-                        At::Rest(Some(id))
-                    }
-                }
+            let last = self.services(&then, first, after.as_ref(), most, &mut piece);
+            self.at = match (last, first) {
+                (Some(last), true) => At::Critical(Some(last)),
+                (Some(last), false) => At::Rest(Some(last)),
                 (None, true) => At::Rest(None),
                 (None, false) => At::End,
             };
@@ -159,13 +153,36 @@ impl Walk {
         Ok(piece.items)
     }
 
+    /// What follows a Service, until there is enough. Gives back where that was; nothing at the end.
+    fn services(
+        &mut self,
+        then: &Then<'_>,
+        first: bool,
+        after: Option<&ServiceId>,
+        most: usize,
+        piece: &mut Piece,
+    ) -> Option<ServiceId> {
+        for id in then.after(first, after) {
+            let now = then.at_end(id);
+            if now.is_some_and(|now| now.is_boot_critical()) == first {
+                self.service(then, id, now, piece);
+            }
+            if piece.bytes >= most {
+                return Some(id.clone());
+            }
+        }
+        None
+    }
+
     fn node(&mut self, piece: &mut Piece) {
-        let now = (EntryKey::Node, self.node.encoded.clone());
+        let now = vec![(EntryKey::Node, self.node.encoded.clone())];
         let before = match &self.begin {
+            // Its hash is that of the whole plan already.
+            Begin::Buckets(buckets) => return piece.buckets(now, buckets),
             Begin::Position(position) => vec![(EntryKey::Node, position.node.encoded.clone())],
-            Begin::Nothing | Begin::Buckets(_) => Vec::new(),
+            Begin::Nothing => Vec::new(),
         };
-        self.entries(before, vec![now], piece);
+        self.hash = piece.step(&Step::between(before, now, self.patches), self.hash);
     }
 
     fn service(
@@ -175,64 +192,17 @@ impl Walk {
         now: Option<&Arc<EncodedService>>,
         piece: &mut Piece,
     ) {
-        let before = match &self.begin {
-            Begin::Position(position) => then
-                .at_begin(id)
-                .map(|service| service.entries_for(&position.node.value)),
-            Begin::Nothing | Begin::Buckets(_) => None,
-        };
-        let now = now.map(|service| service.entries_for(&self.node.value));
-        self.entries(before.unwrap_or_default(), now.unwrap_or_default(), piece);
-    }
-
-    /// What leads from some entries to others; both in the order of keys.
-    fn entries(
-        &mut self,
-        before: Vec<(EntryKey, EncodedEntry)>,
-        now: Vec<(EntryKey, EncodedEntry)>,
-        piece: &mut Piece,
-    ) {
-        let mut before = before.into_iter().peekable();
-        for (key, new) in now {
-            while let Some((gone, old)) = before.next_if(|(other, _)| *other < key) {
-                self.remove(&gone, &old, piece);
-            }
-            let old = before.next_if(|(other, _)| *other == key);
-            self.put(old.map(|(_, old)| old).as_ref(), &new, piece);
-        }
-        for (gone, old) in before {
-            self.remove(&gone, &old, piece);
-        }
-    }
-
-    fn put(&mut self, old: Option<&EncodedEntry>, new: &EncodedEntry, piece: &mut Piece) {
-        match &self.begin {
-            // Its hash is that of the whole plan already.
+        let node = &self.node.value;
+        let (before, node_before) = match &self.begin {
             Begin::Buckets(buckets) => {
-                if buckets.contains(new.bucket) {
-                    piece.push(new.item.clone());
-                }
-                return;
+                let entries = now.map(|service| service.entries_for(node));
+                return piece.buckets(entries.unwrap_or_default(), buckets);
             }
-            Begin::Nothing | Begin::Position(_) => {}
-        }
-        if let Some(old) = old {
-            if old.hash == new.hash {
-                return;
-            }
-            self.hash = self.hash.without(old.hash);
-        }
-        self.hash = self.hash.with(new.hash);
-        let patch = new
-            .patch
-            .as_ref()
-            .filter(|patch| self.patches && old.is_some_and(|old| old.hash == patch.base));
-        piece.push(patch.map_or(&new.item, |patch| &patch.item).clone());
-    }
-
-    fn remove(&mut self, key: &EntryKey, old: &EncodedEntry, piece: &mut Piece) {
-        self.hash = self.hash.without(old.hash);
-        piece.push(item::remove(key));
+            Begin::Position(position) => (then.at_begin(id), &position.node.value),
+            Begin::Nothing => (None, node),
+        };
+        let step = step::step(before, now, node_before, node, self.patches);
+        self.hash = piece.step(&step, self.hash);
     }
 }
 
@@ -240,9 +210,9 @@ impl Walk {
 struct Then<'a> {
     plans: &'a Plans,
     /// What changed after the version that the walk leads to, as it was then.
-    since_end: BTreeMap<&'a ServiceId, Option<&'a Arc<EncodedService>>>,
+    since_end: BTreeMap<&'a ServiceId, &'a Was>,
     /// The same of the version at which it begins.
-    since_begin: BTreeMap<&'a ServiceId, Option<&'a Arc<EncodedService>>>,
+    since_begin: BTreeMap<&'a ServiceId, &'a Was>,
     /// Whether only these matter.
     only_changed: bool,
 }
@@ -267,49 +237,67 @@ impl<'a> Then<'a> {
     }
 
     fn at_end(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        let changed = self.since_end.get(id).copied();
-        changed.unwrap_or_else(|| self.plans.services.get(id))
+        match self.since_end.get(id) {
+            Some(was) => was.service.as_ref(),
+            None => self.now(id),
+        }
+    }
+
+    fn now(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
+        let plans = self.plans;
+        // By its number, if it still has the one that it had: looking for a name takes longer.
+        let was = self.since_begin.get(id);
+        let numbered = was.and_then(|was| plans.numbered.get(was.number));
+        let same = numbered.filter(|service| service.is(id));
+        same.or_else(|| plans.services.get(id))
     }
 
     fn at_begin(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        let changed = self.since_begin.get(id).copied();
-        changed.unwrap_or_else(|| self.plans.services.get(id))
+        match self.since_begin.get(id) {
+            Some(was) => was.service.as_ref(),
+            None => self.plans.services.get(id),
+        }
     }
 
-    /// The next Service to look at, among those that come first or all.
-    fn next(&self, first: bool, after: Option<&ServiceId>) -> Option<ServiceId> {
+    /// The Services to look at after one, among those that come first or all, in order.
+    fn after<'t>(&'t self, first: bool, after: Option<&'t ServiceId>) -> Merged<'a, 't> {
         let bounds = (
             after.map_or(Bound::Unbounded, Bound::Excluded),
             Bound::Unbounded,
         );
-        let least = |map: &BTreeMap<&'a ServiceId, _>| {
-            map.range::<ServiceId, _>(bounds).next().map(|(id, _)| *id)
-        };
-        let changed = least(&self.since_begin);
-        if self.only_changed {
-            return changed.cloned();
-        }
-        let present = if first {
-            self.plans.critical.range(bounds).next()
+        let plans = self.plans;
+        let changed = self.since_begin.range::<ServiceId, _>(bounds);
+        let changed: Ids<'a, 't> = Box::new(changed.map(|(id, _)| *id));
+        let sources = if self.only_changed {
+            vec![changed]
         } else {
-            self.plans.services.range(bounds).next().map(|(id, _)| id)
+            let present: Ids<'a, 't> = if first {
+                Box::new(plans.critical.range::<ServiceId, _>(bounds))
+            } else {
+                let services = plans.services.range::<ServiceId, _>(bounds);
+                Box::new(services.map(|(id, _)| id))
+            };
+            let ended = self.since_end.range::<ServiceId, _>(bounds);
+            vec![present, changed, Box::new(ended.map(|(id, _)| *id))]
         };
-        let ended = least(&self.since_end);
-        let next = [present, changed, ended].into_iter().flatten().min();
-        next.cloned()
+        Merged(sources.into_iter().map(Iterator::peekable).collect())
     }
 }
 
-/// Items gathered for one message.
-#[derive(Default)]
-struct Piece {
-    items: Vec<Bytes>,
-    bytes: usize,
-}
+type Ids<'a, 't> = Box<dyn Iterator<Item = &'a ServiceId> + 't>;
 
-impl Piece {
-    fn push(&mut self, item: Bytes) {
-        self.bytes += item.len();
-        self.items.push(item);
+/// Names from several sources that are in order: each once, in order.
+struct Merged<'a, 't>(Vec<Peekable<Ids<'a, 't>>>);
+
+impl<'a> Iterator for Merged<'a, '_> {
+    type Item = &'a ServiceId;
+
+    fn next(&mut self) -> Option<&'a ServiceId> {
+        let least = self.0.iter_mut().filter_map(|ids| ids.peek().copied());
+        let least = least.min()?;
+        for ids in &mut self.0 {
+            ids.next_if(|id| *id == least);
+        }
+        Some(least)
     }
 }

@@ -131,8 +131,8 @@ struct BenchNode {
 
 #[derive(Args)]
 struct BenchStream {
-    /// --agents N, --services N, --endpoints N, --churn S, -o json, as `portolan-scenarios bench stream`
-    /// takes them
+    /// --agents N, --services N, --endpoints N, --churn S, --insecure, -o json, as `portolan-scenarios bench
+    /// stream` takes them
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }

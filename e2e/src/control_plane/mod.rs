@@ -241,6 +241,12 @@ impl ControlPlane {
         self.running.get(&part)?.memory_kb()
     }
 
+    /// The processor time that a part took so far in seconds, while it runs.
+    #[must_use]
+    pub fn cpu_seconds(&self, part: Part) -> Option<f64> {
+        self.running.get(&part)?.cpu_seconds()
+    }
+
     /// Free ports of loopback, none of its own.
     ///
     /// # Errors

@@ -75,9 +75,7 @@ impl Running {
     /// hundredths.
     #[must_use]
     pub fn cpu_seconds(&self) -> Option<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        let ticks = cpu_ticks(&stat)?;
-        Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
+        cpu_seconds(self.child.id())
     }
 
     /// Asks it to end (SIGTERM).
@@ -137,6 +135,14 @@ impl Drop for Running {
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// The processor time that all threads of a process took so far, while it runs.
+#[must_use]
+pub fn cpu_seconds(process: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let ticks = cpu_ticks(&stat)?;
+    Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
 }
 
 /// User and system time of `/proc/PID/stat`. The name of the program, in parentheses, may hold

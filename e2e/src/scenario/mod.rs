@@ -26,6 +26,11 @@ mod settings;
 mod topology;
 mod udp;
 
+/// Who agents are to a controller that asks: an authority, and tokens of an API server.
+pub(crate) mod agents {
+    pub(crate) use super::cluster::agents::*;
+}
+
 use std::fmt;
 use std::path::PathBuf;
 

@@ -32,6 +32,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// `{"aud":["portolan-controller"],"sub":"system:serviceaccount:portolan:agent"}` as a token has it.
 const CLAIMS: &str = "eyJhdWQiOlsicG9ydG9sYW4tY29udHJvbGxlciJdLCJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6cG9ydG9sYW46YWdlbnQifQ";
 
+/// The cluster.
+const NODES: [&str; 6] = ["node-a", "node-b", "node-c", "node-d", "node-e", "node-f"];
+
 /// Knows tokens whose signature is the name of a node.
 #[derive(Debug)]
 struct Nodes;
@@ -49,7 +52,7 @@ impl Reviewer for Nodes {
         let shown = |node: &&str| {
             Token::of_header(&format!("Bearer {}", self::token(node))).as_ref() == Some(token)
         };
-        let status = match ["node-a", "node-b"].iter().find(|node| shown(node)) {
+        let status = match NODES.iter().find(|node| shown(node)) {
             Some(node) => json!({
                 "authenticated": true, "audiences": [audience],
                 "user": {
@@ -136,13 +139,13 @@ impl Controller {
         controller
     }
 
-    /// Two nodes and so many Services.
+    /// All nodes and so many Services.
     pub(crate) fn publish(&self, services: usize) {
         let mut text = String::new();
-        for node in ["a", "b"] {
+        for node in NODES {
             writeln!(
                 text,
-                "---\n{{apiVersion: v1, kind: Node, metadata: {{name: node-{node}}}}}"
+                "---\n{{apiVersion: v1, kind: Node, metadata: {{name: {node}}}}}"
             )
             .unwrap();
         }
@@ -209,13 +212,22 @@ impl Controller {
 
     /// Waits until the controller has seen it: the agent is told first.
     pub(crate) async fn wait_counted(&self, reason: &str, times: u64) {
-        let line = counter(reason, times);
+        self.wait_told(&counter(reason, times)).await;
+    }
+
+    /// Waits until a metric without labels has this value.
+    pub(crate) async fn wait_metric(&self, name: &str, value: u64) {
+        let line = format!("\nportolan_controller_{name} {value}\n");
+        self.wait_told(&line).await;
+    }
+
+    async fn wait_told(&self, line: &str) {
         let seen = async {
-            while !page(&self.metrics).contains(&line) {
+            while !page(&self.metrics).contains(line) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(LIMIT, seen).await.expect(&line);
+        tokio::time::timeout(LIMIT, seen).await.expect(line);
     }
 }
 
@@ -269,37 +281,45 @@ impl Agent {
         Ok(Self { answers, messages })
     }
 
-    /// How many entries the next batch has.
+    /// How many entries the next batch has. It is answered.
     pub(crate) async fn batch(&mut self) -> Result<usize, Status> {
+        let (entries, commit) = self.take().await?;
+        self.answer(commit.batch, commit.plan_hash).await;
+        Ok(entries)
+    }
+
+    /// The next batch: how many entries it has, and where it leads.
+    pub(crate) async fn take(&mut self) -> Result<(usize, wire::Commit), Status> {
         let mut entries = 0;
         loop {
-            let message = tokio::time::timeout(LIMIT, self.messages.message()).await;
-            let message = message.expect("a message")?.expect("a stream that goes on");
-            match message.message {
-                Some(Message::Items(items)) => entries += items.items.len(),
-                Some(Message::Batch(batch)) => {
+            match self.message().await? {
+                Message::Items(items) => entries += items.items.len(),
+                Message::Batch(batch) => {
                     entries += batch.items.map_or(0, |items| items.items.len());
-                    self.ack(batch.begin.unwrap().batch).await;
-                    return Ok(entries);
+                    return Ok((entries, batch.commit.unwrap()));
                 }
-                Some(Message::Commit(commit)) => {
-                    self.ack(commit.batch).await;
-                    return Ok(entries);
-                }
+                Message::Commit(commit) => return Ok((entries, commit)),
                 _ => {}
             }
         }
     }
 
-    async fn ack(&self, batch: u64) {
+    async fn message(&mut self) -> Result<Message, Status> {
+        let message = tokio::time::timeout(LIMIT, self.messages.message()).await;
+        let message = message.expect("a message")?;
+        Ok(message.expect("a stream that goes on").message.unwrap())
+    }
+
+    /// Says that this is what it holds, and what is in force.
+    pub(crate) async fn answer(&self, batch: u64, plan_hash: Vec<u8>) {
         let ack = wire::Ack {
             batch,
+            received_hash: plan_hash.clone(),
+            applied_hash: plan_hash,
             ..wire::Ack::default()
         };
         let message = Some(Answer::Ack(ack));
-        self.answers
-            .send(wire::AgentMessage { message })
-            .await
-            .unwrap();
+        let message = wire::AgentMessage { message };
+        self.answers.send(message).await.unwrap();
     }
 }

@@ -10,6 +10,7 @@
 
 mod authority;
 mod controller;
+mod misbehaving;
 
 use std::time::SystemTime;
 

@@ -104,6 +104,17 @@ impl Access {
     /// # Errors
     /// [`AccessError`] says who is not believed and what to check.
     pub async fn connect(&self) -> Result<Channel, AccessError> {
+        self.connect_as(|endpoint| endpoint).await
+    }
+
+    /// The same with other settings of HTTP/2.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_as(
+        &self,
+        tune: impl FnOnce(Endpoint) -> Endpoint,
+    ) -> Result<Channel, AccessError> {
         let silent = |_| AccessError::Silent(OPENING);
         let stream = timeout(OPENING, self.open()).await.map_err(silent)??;
         let mut stream = Some(TokioIo::new(stream));
@@ -117,7 +128,7 @@ impl Access {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_while_idle(true);
         let connector = tower::ServiceExt::map_err(connector, io::Error::from);
-        Ok(endpoint.connect_with_connector(connector).await?)
+        Ok(tune(endpoint).connect_with_connector(connector).await?)
     }
 
     /// Opens a connection and sees who answers; nothing else is said.

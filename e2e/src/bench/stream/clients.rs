@@ -2,31 +2,38 @@
 //! own `/proc`. It is told on standard input what to look for, and says on standard output when all have it.
 
 use std::io::{BufRead as _, Write as _};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use portolan_agent::receive::{Access, Address};
+use portolan_agent::receive::Access;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
 use portolan_proto::{MAX_MESSAGE_BYTES, wire};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
 
 use super::holder::{Holder, Lists};
+use super::objects::node_name;
+use super::place::Way;
 
-/// A pause before a stream that ended is opened again; each agent has its own share of it.
+/// Within this time all of them begin, each at its own moment.
+const BEGINNING: Duration = Duration::from_millis(500);
+/// The shortest pause before a stream that ended is opened again. It doubles, as that of a real agent
+/// does, while none brings anything; each agent has its own share of it.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How often it doubles.
+const DOUBLED: u32 = 4;
 
 /// Who they are.
 #[derive(Debug, Clone, Args)]
 pub struct ClientOptions {
-    /// The controller's socket.
-    #[arg(long)]
-    socket: PathBuf,
+    #[command(flatten)]
+    way: Way,
     /// How many.
     #[arg(long)]
     agents: u32,
@@ -39,6 +46,8 @@ struct Look {
     number: u64,
     part: String,
     have: u64,
+    /// When the first one had it.
+    first: u128,
 }
 
 #[derive(Debug)]
@@ -68,9 +77,9 @@ pub fn run(options: &ClientOptions) -> Result<()> {
         found: Mutex::default(),
         whole: AtomicU64::new(0),
     });
-    let access = Access::insecure(Address::Unix(options.socket.clone()));
     for number in 1..=options.agents {
-        drop(runtime.spawn(follow(shared.clone(), access.clone(), number)));
+        let access = options.way.access(&node_name(number))?;
+        drop(runtime.spawn(follow(shared.clone(), access, number)));
     }
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -83,7 +92,8 @@ pub fn run(options: &ClientOptions) -> Result<()> {
     Ok(())
 }
 
-fn say(line: &str) {
+/// Says a line to whoever started this process.
+pub(super) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Whoever started this process has ended when nobody reads.
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
@@ -116,8 +126,12 @@ impl Shared {
             return;
         }
         found.have += 1;
+        if found.have == 1 {
+            found.first = microseconds();
+        }
         if found.have == self.agents {
-            say(&format!("all {} {}", found.part, microseconds()));
+            let (part, first) = (&found.part, found.first);
+            say(&format!("all {part} {first} {}", microseconds()));
         }
     }
 
@@ -130,11 +144,13 @@ impl Shared {
 }
 
 async fn follow(shared: Arc<Shared>, access: Access, number: u32) {
-    let node = super::objects::node_name(number);
+    let node = node_name(number);
     let (mut holder, mut last, mut first) = (Holder::default(), 0, true);
-    let share = PAUSE / 500 * (number % 500);
+    let share = |pause: Duration| pause / 500 * (number % 500);
+    tokio::time::sleep(share(BEGINNING)).await;
+    let mut attempt = 0;
     loop {
-        tokio::time::sleep(share).await;
+        let before = holder.batches();
         let ended = stream(&shared, &access, &node, &mut holder, &mut last, &mut first).await;
         if let Err(error) = ended
             && error.to_string().contains("add up")
@@ -142,7 +158,10 @@ async fn follow(shared: Arc<Shared>, access: Access, number: u32) {
             say(&format!("wrong {node}: {error:#}"));
             holder = Holder::default();
         }
-        tokio::time::sleep(PAUSE).await;
+        let brought = holder.batches() != before;
+        attempt = if brought { 0 } else { DOUBLED.min(attempt + 1) };
+        let pause = PAUSE * (1 << attempt);
+        tokio::time::sleep(pause / 2 + share(pause)).await;
     }
 }
 
@@ -155,19 +174,10 @@ async fn stream(
     first: &mut bool,
 ) -> Result<()> {
     let channel = access.connect().await?;
-    let mut client = PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let (answers, outgoing) = mpsc::channel(4);
-    let answer = |message| wire::AgentMessage {
-        message: Some(message),
-    };
-    answers
-        .send(answer(Answer::Hello(holder.hello(node))))
-        .await?;
-    let messages = client.watch(ReceiverStream::new(outgoing)).await?;
-    let mut messages = messages.into_inner();
+    let mut stream = Stream::open(access, channel, holder.hello(node)).await?;
     // What the batch that is open is about.
     let mut marked = None;
-    while let Some(message) = messages.message().await? {
+    while let Some(message) = stream.messages.message().await? {
         let (number, part) = shared.looked_for();
         let took = holder.take(message, &shared.lists, &part)?;
         if took.marked && *last < number {
@@ -182,8 +192,42 @@ async fn stream(
             if std::mem::take(first) {
                 shared.whole();
             }
-            answers.send(answer(Answer::Ack(ack))).await?;
+            stream.answer(Answer::Ack(ack)).await?;
         }
     }
     Ok(())
+}
+
+/// A stream that has begun.
+pub(super) struct Stream {
+    answers: mpsc::Sender<wire::AgentMessage>,
+    pub(super) messages: Streaming<wire::PlanMessage>,
+}
+
+impl Stream {
+    /// Says who comes.
+    pub(super) async fn open(
+        access: &Access,
+        channel: Channel,
+        hello: wire::Hello,
+    ) -> Result<Self> {
+        let mut client =
+            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let (answers, outgoing) = mpsc::channel(4);
+        answers.send(message(Answer::Hello(hello))).await?;
+        let request = access.request(ReceiverStream::new(outgoing))?;
+        let messages = client.watch(request).await?.into_inner();
+        Ok(Self { answers, messages })
+    }
+
+    /// Answers.
+    pub(super) async fn answer(&self, answer: Answer) -> Result<()> {
+        Ok(self.answers.send(message(answer)).await?)
+    }
+}
+
+fn message(answer: Answer) -> wire::AgentMessage {
+    wire::AgentMessage {
+        message: Some(answer),
+    }
 }

@@ -25,18 +25,14 @@ pub(super) struct Lists {
     patched: Mutex<HashMap<u128, EntryHash>>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entered {
-    bucket: u8,
-    hash: EntryHash,
-}
-
 /// The state of one agent.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
-    /// By the hash of the key.
-    entries: HashMap<u64, Entered>,
+    /// By the hash of the key, which tells the bucket, too: agents of thousands of nodes are in one process.
+    entries: HashMap<u64, EntryHash>,
     buckets: BucketHashes,
+    /// How many led where they should.
+    batches: u64,
     /// Whether the batch at hand names a trace.
     traced: bool,
 }
@@ -95,10 +91,16 @@ impl Holder {
         }
     }
 
+    /// How many batches it has answered.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches
+    }
+
     /// The answer to a batch.
-    pub(super) fn ack(&self, commit: &wire::Commit) -> Result<wire::Ack> {
+    pub(super) fn ack(&mut self, commit: &wire::Commit) -> Result<wire::Ack> {
         let hash = self.buckets.total().to_bytes().to_vec();
         ensure!(hash == commit.plan_hash, "a batch does not add up");
+        self.batches += 1;
         Ok(wire::Ack {
             batch: commit.batch,
             received_hash: hash.clone(),
@@ -143,10 +145,11 @@ impl Holder {
             return;
         }
         let buckets = &mut self.buckets;
-        self.entries.retain(|_, entered| {
-            let stays = !replaced.contains(entered.bucket);
+        self.entries.retain(|number, hash| {
+            let bucket = bucket_of(*number);
+            let stays = !replaced.contains(bucket);
             if !stays {
-                buckets.remove(entered.bucket, entered.hash);
+                buckets.remove(bucket, *hash);
             }
             stays
         });
@@ -172,7 +175,7 @@ impl Holder {
                 Item::Patch(patch) => {
                     marked |= !mark.is_empty() && patch.key.contains(mark);
                     let held = self.entries.get(&xxh3::xxh3_64(patch.key.as_bytes()));
-                    let held = held.context("a patch of nothing")?.hash;
+                    let held = *held.context("a patch of nothing")?;
                     let hash = lists.patch(held, bytes)?;
                     self.enter(&patch.key, Some(hash));
                 }
@@ -183,17 +186,16 @@ impl Holder {
 
     fn enter(&mut self, key: &str, hash: Option<EntryHash>) {
         let number = xxh3::xxh3_64(key.as_bytes());
-        // As EntryKey::bucket has it.
-        let bucket = number.to_be_bytes()[0];
+        let bucket = bucket_of(number);
         let before = match hash {
             Some(hash) => {
                 self.buckets.add(bucket, hash);
-                self.entries.insert(number, Entered { bucket, hash })
+                self.entries.insert(number, hash)
             }
             None => self.entries.remove(&number),
         };
         if let Some(before) = before {
-            self.buckets.remove(before.bucket, before.hash);
+            self.buckets.remove(bucket, before);
         }
     }
 }
@@ -234,6 +236,11 @@ impl Lists {
         patched.insert(number, hash);
         Ok(hash)
     }
+}
+
+/// As `EntryKey::bucket` has it, of the hash of a key.
+fn bucket_of(number: u64) -> u8 {
+    number.to_be_bytes()[0]
 }
 
 /// As [`EntryHash::of`] has it, without reading the key.

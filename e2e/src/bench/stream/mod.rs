@@ -1,20 +1,27 @@
 //! What the stream costs the controller: agents of all nodes in one other process, objects in a real API
-//! server, and the controller as it is shipped.
+//! server, and the controller as it is shipped, over TLS and with tokens of that API server.
 //!
 //! Times of a change begin when the API server has stored it (the answer to the request) and end when
 //! the last agent has received and hashed it, or when the controller has the last agent's answer. Bytes are
 //! those that the controller counts as written, before TLS. What the agents cost is on the same
-//! processors, so a machine with two of them shows the worst of it.
+//! processors, so a machine with two of them shows the worst of it. Which process takes them is told by
+//! `/proc` for each.
 
+mod beside;
+mod churn;
 mod clients;
+mod cpu;
 mod holder;
+mod misbehaving;
 mod objects;
+mod place;
 mod process;
 mod report;
 mod traces;
+mod watches;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -22,18 +29,23 @@ use clap::Args;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use tokio::runtime::{Handle, Runtime};
-use tokio::task::JoinSet;
 
 pub use clients::{ClientOptions, run as run_clients};
+pub use misbehaving::{MisbehavingOptions, run as run_misbehaving};
+pub use place::Way;
 pub use traces::{Options as TracesOptions, run as run_traces};
 
 use super::Form;
 use crate::control_plane::{ControlPlane, Options as PlaneOptions, Reach};
 use crate::installation;
 use crate::scenario::Stage;
+use beside::Beside;
+use cpu::Cpu;
 use objects::{LARGE, LARGE_ENDPOINTS, PROBE, Size};
+use place::Place;
 use process::{Agents, Controller};
 use report::Figures;
+use watches::Watches;
 
 /// How large, and what is printed.
 #[derive(Debug, Clone, Args)]
@@ -50,6 +62,9 @@ pub struct Options {
     /// For how many seconds endpoints change, 200 each second.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
     churn: u64,
+    /// Without TLS and tokens, through a Unix socket.
+    #[arg(long)]
+    insecure: bool,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     output: Form,
@@ -59,14 +74,16 @@ pub struct Options {
 const CHANGES: u32 = 20;
 /// The same of the large list.
 const LARGE_CHANGES: u32 = 5;
+/// Before each of them, for each agent: longer than streams wait between batches, so that each comes alone.
+const APART: Duration = Duration::from_micros(150);
+/// No longer than this.
+const FAR_APART: Duration = Duration::from_millis(1100);
 /// Endpoints that change in a second of churn.
 const CHURN: u64 = 200;
-/// Between two looks while endpoints change.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
-
 /// Everything that is measured on.
 struct Bench<'a> {
     stage: &'a Stage,
+    plane: &'a ControlPlane,
     size: Size,
     runtime: Handle,
     client: Client,
@@ -117,19 +134,22 @@ pub fn run(stage: &Stage, options: &Options) -> Result<()> {
         services: options.services,
         endpoints: options.endpoints,
     };
+    let prepared = prepare(stage, size)?;
+    let place = place(&prepared, size, options)?;
     let Prepared {
-        plane: _plane,
+        plane,
         runtime,
         client,
         kubeconfig,
-    } = prepare(stage, size)?;
-    let controller = Controller::start(&kubeconfig, &[], stage.waits)?;
-    let mut figures = Figures::of(size);
+    } = prepared;
+    let controller = Controller::start(&kubeconfig, place, &[], stage.waits)?;
+    let mut figures = Figures::of(size, !options.insecure);
     progress(&format!("{} agents …", size.nodes));
     let begin = Instant::now();
-    let agents = Agents::start(&controller.socket(), size.nodes)?;
+    let agents = Agents::start(controller.place().way(), size.nodes)?;
     let mut bench = Bench {
         stage,
+        plane: &plane,
         size,
         runtime: runtime.handle().clone(),
         client,
@@ -137,28 +157,28 @@ pub fn run(stage: &Stage, options: &Options) -> Result<()> {
         agents,
         generation: 0,
     };
-    bench.first(begin, &mut figures)?;
-    progress("single changes …");
-    bench.singly(&mut figures)?;
-    progress(&format!(
-        "{CHURN} changes a second for {} s …",
-        options.churn
-    ));
-    bench.churn(Duration::from_secs(options.churn), &mut figures)?;
-    figures.controller_rss_mb = bench.controller.memory_mb()?;
-    figures.controller_cpu_s = bench.controller.cpu_seconds()?;
-    progress("another controller …");
-    bench.restart(&kubeconfig, &mut figures)?;
-    let slice = objects::bytes_of_slice(&bench.client, PROBE);
-    figures.slice_bytes = bench.runtime.block_on(slice)?;
-    let large = objects::bytes_of_slice(&bench.client, LARGE);
-    figures.large_slice_bytes = bench.runtime.block_on(large)?;
-    bench.agents.check()?;
+    bench.all(begin, &kubeconfig, options, &mut figures)?;
     match options.output {
         Form::Table => figures.table(stage.console),
         Form::Json => stage.console.line(&serde_json::to_string(&figures)?),
     }
     Ok(())
+}
+
+fn place(prepared: &Prepared, size: Size, options: &Options) -> Result<Place> {
+    if options.insecure {
+        return Place::insecure();
+    }
+    progress("tokens of all nodes …");
+    let nodes = 1..=size.nodes + misbehaving::AGENTS;
+    let nodes: Vec<_> = nodes.map(objects::node_name).collect();
+    let Prepared {
+        plane,
+        runtime,
+        client,
+        ..
+    } = prepared;
+    Place::secure(plane, runtime, client, &nodes)
 }
 
 /// What is done now, beside what is printed.
@@ -175,15 +195,60 @@ async fn client(plane: &ControlPlane) -> Result<Client> {
 }
 
 impl Bench<'_> {
+    fn all(
+        &mut self,
+        begin: Instant,
+        kubeconfig: &Path,
+        options: &Options,
+        figures: &mut Figures,
+    ) -> Result<()> {
+        self.first(begin, figures)?;
+        progress("single changes …");
+        self.singly(figures)?;
+        progress("the same beside some that misbehave …");
+        figures.misbehaving = Beside::measure(self)?;
+        progress(&format!(
+            "{CHURN} changes a second for {} s …",
+            options.churn
+        ));
+        figures.churn = self.churn(options.churn)?;
+        figures.controller_rss_mb = self.controller.memory_mb()?;
+        figures.controller_cpu_s = self.controller.cpu_seconds()?;
+        let waited = self.controller.metric("stream_waiting_bytes_max")?;
+        figures.queued_kb_per_agent_max = waited / 1024.0;
+        progress("another controller …");
+        self.restart(kubeconfig, figures)?;
+        progress("a watch of the same …");
+        let watches = Watches::measure(&self.client, self.size, &mut self.generation);
+        figures.watches = self.runtime.block_on(watches)?;
+        self.agents.check()
+    }
+
+    /// Which process took the processors so far.
+    fn cpu(&self) -> Result<Cpu> {
+        Cpu::read(
+            self.controller.running()?,
+            self.agents.process(),
+            self.plane,
+        )
+    }
+
     /// Until all agents hold their plans.
     fn first(&mut self, begin: Instant, figures: &mut Figures) -> Result<()> {
         let all = f64::from(self.size.nodes);
         let waits = self.stage.waits;
+        let before = Cpu {
+            // Whatever these have taken was for this.
+            controller_s: 0.0,
+            agents_s: 0.0,
+            ..self.cpu()?
+        };
         self.controller.wait("connected_agents", all, waits)?;
         figures.connect_s = begin.elapsed().as_secs_f64();
         self.agents.whole()?;
         self.controller.wait("nodes_in_force", all, waits)?;
         figures.snapshot_s = begin.elapsed().as_secs_f64();
+        figures.snapshot_cpu = self.cpu()?.since(before);
         figures.snapshot_mb = self.controller.bytes()? / all / 1e6;
         Ok(())
     }
@@ -213,49 +278,36 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Changes an endpoint of a Service; milliseconds until all agents have it, and until the controller
+    /// Changes an endpoint of a Service that nothing else changes beside; milliseconds until all agents have it, and until the controller
     /// has all their answers.
     fn change(&mut self, service: &str, count: u32) -> Result<(f64, f64)> {
-        let (written, stored) = self.see(service, count)?;
+        std::thread::sleep((APART * self.size.nodes).min(FAR_APART));
+        let seen = self.see(service, count)?;
         let all = f64::from(self.size.nodes);
         self.controller
             .wait("nodes_in_force", all, self.stage.waits)?;
-        Ok((written, process::milliseconds_since(stored)))
+        Ok((seen.last, process::milliseconds_since(seen.stored)))
     }
 
-    /// The same without the answers; also when it was stored, in microseconds since 1970.
-    fn see(&mut self, service: &str, count: u32) -> Result<(f64, u128)> {
+    /// The same without the answers.
+    fn see(&mut self, service: &str, count: u32) -> Result<Seen> {
         self.agents.look_for(&format!("/{service}/"))?;
         self.generation += 1;
         let change = objects::change(&self.client, self.size, service, 0, count, self.generation);
         self.runtime.block_on(change)?;
         let stored = process::microseconds();
-        let received = self.agents.all_have()?;
+        let (first, last) = self.agents.all_have()?;
         // A watch may tell sooner than the answer comes.
-        let written = received.saturating_sub(stored);
-        Ok((process::milliseconds(written), stored))
-    }
-
-    /// Many changes, and one that is looked at.
-    fn churn(&mut self, length: Duration, figures: &mut Figures) -> Result<()> {
-        let (client, size) = (self.client.clone(), self.size);
-        let changes = length.as_secs() * CHURN;
-        let churn = self.runtime.spawn(churn(client, size, changes));
-        let begin = Instant::now();
-        let mut lags = Vec::new();
-        while !churn.is_finished() {
-            lags.push(self.see(PROBE, self.size.endpoints)?.0);
-            std::thread::sleep(PROBE_EVERY);
-        }
-        self.runtime.block_on(churn)??;
-        let seconds = begin.elapsed().as_secs_f64();
-        let changes = u32::try_from(changes).unwrap_or(u32::MAX);
-        figures.churn_per_s = f64::from(changes) / seconds;
-        figures.churn_lag(lags)
+        let after = |then: u128| process::milliseconds(then.saturating_sub(stored));
+        Ok(Seen {
+            stored,
+            first: after(first),
+            last: after(last),
+        })
     }
 
     /// Another controller in the place of this one; agents come back with what they hold.
-    fn restart(&mut self, kubeconfig: &std::path::Path, figures: &mut Figures) -> Result<()> {
+    fn restart(&mut self, kubeconfig: &Path, figures: &mut Figures) -> Result<()> {
         let all = f64::from(self.size.nodes);
         let waits = self.stage.waits;
         self.controller.wait("nodes_in_force", all, waits)?;
@@ -268,30 +320,14 @@ impl Bench<'_> {
     }
 }
 
-/// Moves endpoints of one Service after the other.
-async fn churn(client: Client, size: Size, changes: u64) -> Result<()> {
-    let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 / CHURN));
-    let mut under_way: JoinSet<Result<()>> = JoinSet::new();
-    for number in 0..changes {
-        ticks.tick().await;
-        if under_way.len() >= objects::AT_ONCE
-            && let Some(done) = under_way.join_next().await
-        {
-            done??;
-        }
-        let client = client.clone();
-        let service = u32::try_from(number % u64::from(size.services)).unwrap_or(0);
-        let generation = u32::try_from(number).unwrap_or(0) + 1_000;
-        under_way.spawn(async move {
-            let name = objects::service_name(service);
-            let from = service * size.endpoints;
-            objects::change(&client, size, &name, from, size.endpoints, generation).await
-        });
-    }
-    while let Some(done) = under_way.join_next().await {
-        done??;
-    }
-    Ok(())
+/// A change on its way.
+struct Seen {
+    /// When it was stored, in microseconds since 1970.
+    stored: u128,
+    /// Milliseconds later the first agent had it.
+    first: f64,
+    /// And the last.
+    last: f64,
 }
 
 /// A figure of some, by its share of the way to the largest.

@@ -8,6 +8,8 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::misbehaving;
+
 /// The Service of which one endpoint changes while somebody looks.
 pub(super) const PROBE: &str = "probe";
 /// The one with a list of 5,000.
@@ -35,7 +37,8 @@ pub(super) struct Size {
 /// Puts all of it into the API server.
 pub(super) async fn create(client: &Client, size: Size) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    all(&nodes, (1..=size.nodes).map(node)).await?;
+    let objects = (1..=size.nodes + misbehaving::AGENTS).map(node);
+    all(&nodes, objects).await?;
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     let names = (0..size.services).map(service_name);
     let names = names.chain([PROBE, LARGE].map(str::to_owned));
@@ -51,7 +54,8 @@ pub(super) async fn create(client: &Client, size: Size) -> Result<()> {
     all(&slices, small.chain([probe]).chain(large)).await
 }
 
-async fn all<K>(api: &Api<K>, objects: impl Iterator<Item = Value>) -> Result<()>
+/// Creates objects, many at a time.
+pub(super) async fn all<K>(api: &Api<K>, objects: impl Iterator<Item = Value>) -> Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {
@@ -142,21 +146,4 @@ pub(super) async fn change(
         .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     Ok(())
-}
-
-/// How many bytes an API server sends to each watcher for a change of a slice: the object as kube-proxy
-/// asks for it.
-pub(super) async fn bytes_of_slice(client: &Client, service: &str) -> Result<usize> {
-    let name = slice_name(service, 0);
-    let path = format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/{name}");
-    let request = http::Request::get(path)
-        .header(http::header::ACCEPT, "application/vnd.kubernetes.protobuf")
-        .body(Vec::new())?;
-    let answer = client.send(request.map(kube::client::Body::from)).await?;
-    anyhow::ensure!(
-        answer.status().is_success(),
-        "read {name}: {}",
-        answer.status()
-    );
-    Ok(answer.into_body().collect_bytes().await?.len())
 }

@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
+use super::misbehaving::Told;
+use super::place::{Place, Way};
 use crate::program::{Program, Running};
 use crate::waits::Waits;
-use crate::work_folder::WorkFolder;
 
 /// Until all agents have their plans, and for anything else that is waited for, on hardware.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -41,7 +42,7 @@ pub(super) fn milliseconds_since(then: u128) -> f64 {
 pub(super) struct Controller {
     // Ends before its folder goes.
     running: Option<Running>,
-    folder: WorkFolder,
+    place: Place,
     pages: SocketAddr,
     /// More of its command line.
     more: Vec<String>,
@@ -49,13 +50,30 @@ pub(super) struct Controller {
     starts: u32,
 }
 
+/// What its metrics say at one moment.
+pub(super) struct Page(String);
+
+impl Page {
+    /// One of them.
+    pub(super) fn value(&self, name: &str) -> Result<f64> {
+        let name = format!("portolan_controller_{name} ");
+        let line = self.0.lines().find_map(|line| line.strip_prefix(&name));
+        let line = line.with_context(|| format!("no {name}among the metrics"))?;
+        Ok(line.trim().parse()?)
+    }
+}
+
 impl Controller {
-    pub(super) fn start(kubeconfig: &Path, more: &[String], waits: Waits) -> Result<Self> {
-        let folder = WorkFolder::private()?;
-        let (running, pages) = start(&folder, kubeconfig, more, waits, 0)?;
+    pub(super) fn start(
+        kubeconfig: &Path,
+        place: Place,
+        more: &[String],
+        waits: Waits,
+    ) -> Result<Self> {
+        let (running, pages) = start(&place, kubeconfig, more, waits, 0)?;
         Ok(Self {
             running: Some(running),
-            folder,
+            place,
             pages,
             more: more.to_vec(),
             waits,
@@ -68,28 +86,24 @@ impl Controller {
         self.starts += 1;
         self.running()?;
         self.running.take().map_or(Ok(()), Running::kill)?;
-        let (running, pages) = start(
-            &self.folder,
-            kubeconfig,
-            &self.more,
-            self.waits,
-            self.starts,
-        )?;
+        let (running, pages) = start(&self.place, kubeconfig, &self.more, self.waits, self.starts)?;
         self.running = Some(running);
         self.pages = pages;
         Ok(())
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
-        self.folder.path.join("controller.sock")
+    /// Where it is.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
-    fn running(&self) -> Result<&Running> {
+    /// The process.
+    pub(super) fn running(&self) -> Result<&Running> {
         self.running.as_ref().context("the controller ended")
     }
 
-    /// A figure of its metrics.
-    pub(super) fn metric(&self, name: &str) -> Result<f64> {
+    /// All of its metrics.
+    pub(super) fn page(&self) -> Result<Page> {
         let mut stream = TcpStream::connect(self.pages)?;
         write!(
             stream,
@@ -97,10 +111,12 @@ impl Controller {
         )?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
-        let name = format!("portolan_controller_{name} ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&name));
-        let line = line.with_context(|| format!("no {name}among the metrics"))?;
-        Ok(line.trim().parse()?)
+        Ok(Page(text))
+    }
+
+    /// A figure of its metrics.
+    pub(super) fn metric(&self, name: &str) -> Result<f64> {
+        self.page()?.value(name)
     }
 
     /// Bytes that it has written to agents.
@@ -133,29 +149,26 @@ impl Controller {
 }
 
 fn start(
-    folder: &WorkFolder,
+    place: &Place,
     kubeconfig: &Path,
     more: &[String],
     waits: Waits,
     number: u32,
 ) -> Result<(Running, SocketAddr)> {
-    let path = folder.path.join(format!("controller-{number}.log"));
+    let path = place.folder.path.join(format!("controller-{number}.log"));
     let log = File::create(&path)?;
-    let listen = format!("unix:{}", folder.path.join("controller.sock").display());
     let kubeconfig = kubeconfig.display().to_string();
     let words = [
         "run",
         "--kubeconfig",
         &kubeconfig,
-        "--listen",
-        &listen,
-        "--insecure",
         "--admin",
         "127.0.0.1:0",
         "--log",
         "warn,portolan_controller::admin=info",
     ];
-    let more = more.iter().map(String::as_str);
+    let place = place.words();
+    let more = place.iter().chain(more).map(String::as_str);
     let words: Vec<_> = words.into_iter().chain(more).collect();
     let running = Program::Controller.start(&words, &log)?;
     let said = || std::fs::read_to_string(&path).unwrap_or_default();
@@ -182,17 +195,8 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    pub(super) fn start(socket: &Path, agents: u32) -> Result<Self> {
-        let (socket, agents) = (socket.display().to_string(), agents.to_string());
-        let words = [
-            "bench",
-            "stream-clients",
-            "--socket",
-            &socket,
-            "--agents",
-            &agents,
-        ];
-        let mut child = Program::Scenarios.talk(&words)?;
+    pub(super) fn start(way: &Way, agents: u32) -> Result<Self> {
+        let mut child = talk("stream-clients", way, ["--agents", &agents.to_string()])?;
         let commands = child.stdin.take();
         let output = child.stdout.take().context("no output of the agents")?;
         let (sender, lines) = sync_channel(LINES);
@@ -239,11 +243,18 @@ impl Agents {
         self.hear("looking").map(drop)
     }
 
-    /// When the last of them had it.
-    pub(super) fn all_have(&mut self) -> Result<u128> {
+    /// When the first and the last of them had it.
+    pub(super) fn all_have(&mut self) -> Result<(u128, u128)> {
         let rest = self.hear("all ")?;
-        let when = rest.rsplit(' ').next().context("no time")?;
-        Ok(when.parse()?)
+        let mut times = rest.rsplit(' ');
+        let mut time = || times.next().context("no time");
+        let (last, first) = (time()?, time()?);
+        Ok((first.parse()?, last.parse()?))
+    }
+
+    /// Their process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Fails if a batch did not add up at one of them.
@@ -261,4 +272,44 @@ impl Drop for Agents {
         drop(self.commands.take());
         drop(self.child.wait());
     }
+}
+
+/// Those that misbehave.
+pub(super) struct Misbehaving {
+    child: Child,
+    commands: Option<ChildStdin>,
+}
+
+impl Misbehaving {
+    /// Starts them; the first is the agent of this node.
+    pub(super) fn start(way: &Way, first: u32) -> Result<Self> {
+        let mut child = talk("stream-misbehaving", way, ["--first", &first.to_string()])?;
+        let commands = child.stdin.take();
+        Ok(Self { child, commands })
+    }
+
+    /// Ends them, and gives back what they did.
+    pub(super) fn end(mut self) -> Result<Told> {
+        drop(self.commands.take());
+        let mut said = String::new();
+        let mut output = self.child.stdout.take().context("no output")?;
+        output.read_to_string(&mut said)?;
+        let told = said.lines().find_map(|line| line.strip_prefix("did "));
+        Ok(serde_json::from_str(told.context("they said nothing")?)?)
+    }
+}
+
+impl Drop for Misbehaving {
+    fn drop(&mut self) {
+        drop(self.commands.take());
+        drop(self.child.wait());
+    }
+}
+
+/// Starts one of our own processes of agents.
+fn talk(what: &str, way: &Way, more: [&str; 2]) -> Result<Child> {
+    let way = way.words();
+    let words = ["bench", what].into_iter();
+    let words = words.chain(way.iter().map(String::as_str)).chain(more);
+    Program::Scenarios.talk(&words.collect::<Vec<_>>())
 }

@@ -3,8 +3,12 @@
 use anyhow::Result;
 use serde::Serialize;
 
+use super::beside::Beside;
+use super::churn::Churn;
+use super::cpu::Cpu;
 use super::objects::Size;
 use super::percentile;
+use super::watches::Watches;
 use crate::console::{Console, Table};
 
 /// All that is measured.
@@ -13,33 +17,40 @@ pub(super) struct Figures {
     pub(super) agents: u32,
     pub(super) services: u32,
     pub(super) endpoints: u32,
+    /// Whether TLS was spoken and tokens were reviewed.
+    pub(super) tls: bool,
     pub(super) connect_s: f64,
     pub(super) snapshot_s: f64,
     pub(super) snapshot_mb: f64,
+    pub(super) snapshot_cpu: Cpu,
     pub(super) change_written_ms_p50: f64,
     pub(super) change_written_ms_p99: f64,
     pub(super) change_acked_ms_p99: f64,
     pub(super) large_written_ms_p50: f64,
     pub(super) bytes_per_agent_small: f64,
     pub(super) bytes_per_agent_large: f64,
-    pub(super) churn_per_s: f64,
-    pub(super) churn_lag_ms_p99: f64,
+    #[serde(flatten)]
+    pub(super) churn: Churn,
+    /// Of any agent, at any time, misbehaving ones too; before TLS.
+    pub(super) queued_kb_per_agent_max: f64,
     pub(super) restart_s: f64,
     pub(super) restart_bytes_per_agent: f64,
     pub(super) controller_rss_mb: f64,
     pub(super) controller_cpu_s: f64,
-    /// What a watch of every node gets for the same small change: the EndpointSlice in protobuf.
-    pub(super) slice_bytes: usize,
-    /// The same of one slice of the large list.
-    pub(super) large_slice_bytes: usize,
+    pub(super) misbehaving: Beside,
+    pub(super) watches: Watches,
 }
 
+/// What was measured, how much, in which unit, and the budget.
+type Row = (&'static str, f64, &'static str, &'static str);
+
 impl Figures {
-    pub(super) fn of(size: Size) -> Self {
+    pub(super) fn of(size: Size, tls: bool) -> Self {
         Self {
             agents: size.nodes,
             services: size.services,
             endpoints: size.endpoints,
+            tls,
             ..Self::default()
         }
     }
@@ -60,14 +71,9 @@ impl Figures {
         Ok(())
     }
 
-    pub(super) fn churn_lag(&mut self, milliseconds: Vec<f64>) -> Result<()> {
-        self.churn_lag_ms_p99 = percentile(milliseconds, 0.99)?;
-        Ok(())
-    }
-
-    /// What was measured, how much, in which unit, and the budget.
-    fn rows(&self) -> [(&'static str, f64, &'static str, &'static str); 15] {
-        [
+    /// All of them.
+    fn rows(&self) -> Vec<Row> {
+        let singly = [
             ("all agents connected", self.connect_s, "s", ""),
             ("all hold their plans", self.snapshot_s, "s", ""),
             ("a whole plan", self.snapshot_mb, "MB an agent", ""),
@@ -102,12 +108,43 @@ impl Figures {
                 "an agent",
                 "500",
             ),
-            ("changes while many come", self.churn_per_s, "a second", ""),
+        ];
+        singly.into_iter().chain(self.rows_of_many()).collect()
+    }
+
+    fn rows_of_many(&self) -> [Row; 11] {
+        [
             (
-                "… one of them is everywhere, p99",
-                self.churn_lag_ms_p99,
+                "changes while many come",
+                self.churn.per_s,
+                "a second",
+                "200 asked",
+            ),
+            (
+                "… the first agent has one, median",
+                self.churn.first_ms_p50,
                 "ms",
                 "",
+            ),
+            (
+                "… it is everywhere, median",
+                self.churn.lag_ms_p50,
+                "ms",
+                "",
+            ),
+            ("… p99", self.churn.lag_ms_p99, "ms", ""),
+            (
+                "… all in force after the last",
+                self.churn.settles_s,
+                "s",
+                "",
+            ),
+            ("… batches", self.churn.batches_per_s, "a second", ""),
+            (
+                "most that waited for one agent",
+                self.queued_kb_per_agent_max,
+                "kB",
+                "256 kB",
             ),
             ("another controller", self.restart_s, "s", ""),
             (
@@ -133,12 +170,9 @@ impl Figures {
             table.row([what, &format!("{value:.1} {unit}"), budget]);
         }
         console.table(&table);
-        let watches = |bytes: usize| bytes * usize::try_from(self.agents).unwrap_or(usize::MAX);
-        console.line(&format!(
-            "a watch on every node would be sent {} bytes for the small change ({} in all), {} for the large",
-            self.slice_bytes,
-            watches(self.slice_bytes),
-            self.large_slice_bytes
-        ));
+        console.line(&format!("plans: {}", self.snapshot_cpu.in_words()));
+        console.line(&format!("many changes: {}", self.churn.cpu.in_words()));
+        self.misbehaving.table(console);
+        console.line(&self.watches.in_words(self));
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::super::Form;
 use super::objects::{PROBE, Size};
+use super::place::Place;
 use super::process::{Agents, Controller};
 use super::{Bench, CHANGES, percentile, prepare, progress};
 use crate::console::{Console, Table};
@@ -116,11 +117,13 @@ pub fn run(stage: &Stage, options: &Options) -> Result<()> {
                 options.rounds, way.name
             ));
             let more = words(*way, ports);
-            let controller = Controller::start(&prepared.kubeconfig, &more, stage.waits)?;
+            let controller =
+                Controller::start(&prepared.kubeconfig, Place::insecure()?, &more, stage.waits)?;
             let begin = Instant::now();
-            let agents = Agents::start(&controller.socket(), size.nodes)?;
+            let agents = Agents::start(controller.place().way(), size.nodes)?;
             let mut one = Bench {
                 stage,
+                plane: &prepared.plane,
                 size,
                 runtime: prepared.runtime.handle().clone(),
                 client: prepared.client.clone(),

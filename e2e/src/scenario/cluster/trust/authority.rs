@@ -9,19 +9,19 @@ use rcgen::{
 };
 
 /// The name that agents want.
-pub(super) const NAME: &str = "portolan-controller";
+pub(crate) const NAME: &str = "portolan-controller";
 
 /// Signs certificates.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, as PEM.
-pub(super) struct Identity {
-    pub(super) certificate: String,
-    pub(super) key: String,
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Result<Self> {
+    pub(crate) fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -29,12 +29,12 @@ impl Authority {
         Ok(Self(issuer))
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// For the controller.
-    pub(super) fn controller(&self) -> Result<Identity> {
+    pub(crate) fn controller(&self) -> Result<Identity> {
         let mut params = CertificateParams::new(vec![NAME.to_owned()])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;

@@ -10,6 +10,12 @@ mod refusals;
 mod rotation;
 mod tokens;
 
+/// For whoever else has agents with tokens.
+pub(in crate::scenario) mod agents {
+    pub(crate) use super::authority::{Authority, NAME};
+    pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, issue, pod};
+}
+
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -52,7 +58,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let pods = nodes.iter().map(|node| tokens::pod(tokens::ACCOUNT, node));
     bulk.create(tokens::NAMESPACE, pods)?;
     bulk.create(tokens::NAMESPACE, [tokens::pod(tokens::OTHER, "node-1")])?;
-    let issued = tokens::issue(&bulk, tokens::ACCOUNT, &nodes, tokens::AUDIENCE)?;
+    let issued = tokens::issue_in(&bulk, tokens::ACCOUNT, &nodes, tokens::AUDIENCE)?;
     let mut lab = Lab::new(&mut rig, stage, nodes.into_iter().zip(issued).collect())?;
     lab.start_controller(&["--token-review-period", "5"])?;
     lab.start_agents(usize::from(FEW))?;

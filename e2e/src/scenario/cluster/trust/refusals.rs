@@ -46,7 +46,7 @@ pub(super) fn run(lab: &mut Lab<'_, '_>, bulk: &Bulk, checks: &mut Checks) -> Re
 fn comers(lab: &Lab<'_, '_>, bulk: &Bulk) -> Result<Vec<Comer>> {
     let node = ["node-1".to_owned()];
     let issued = |account: &str, audience: &str| -> Result<String> {
-        let mut tokens = tokens::issue(bulk, account, &node, audience)?;
+        let mut tokens = tokens::issue_in(bulk, account, &node, audience)?;
         tokens.pop().context("no token")
     };
     let own = issued(ACCOUNT, AUDIENCE)?;

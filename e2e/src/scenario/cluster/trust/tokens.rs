@@ -8,8 +8,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, Client};
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
@@ -17,16 +17,16 @@ use super::super::bulk::Bulk;
 use super::super::memory::object;
 
 /// Where agents are.
-pub(super) const NAMESPACE: &str = "portolan";
+pub(crate) const NAMESPACE: &str = "portolan";
 /// Their service account.
-pub(super) const ACCOUNT: &str = "portolan-agent";
+pub(crate) const ACCOUNT: &str = "portolan-agent";
 /// Another one.
 pub(super) const OTHER: &str = "somebody";
 /// Whom tokens are meant for.
-pub(super) const AUDIENCE: &str = "portolan-controller";
+pub(crate) const AUDIENCE: &str = "portolan-controller";
 
 /// Accounts. Their namespace is there with the controller's rights.
-pub(super) const ACCOUNTS: &str = "
+pub(crate) const ACCOUNTS: &str = "
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: portolan-agent, namespace: portolan}
@@ -37,7 +37,7 @@ metadata: {name: somebody, namespace: portolan}
 ";
 
 /// The pod of an agent.
-pub(super) fn pod(account: &str, node: &str) -> Pod {
+pub(crate) fn pod(account: &str, node: &str) -> Pod {
     object(json!({
         "metadata": {"name": format!("{account}-{node}"), "namespace": NAMESPACE},
         "spec": {
@@ -48,42 +48,50 @@ pub(super) fn pod(account: &str, node: &str) -> Pod {
 }
 
 /// Tokens for the pods of an account on these nodes.
-pub(super) fn issue(
+pub(super) fn issue_in(
     bulk: &Bulk,
     account: &str,
     nodes: &[String],
     audience: &str,
 ) -> Result<Vec<String>> {
-    bulk.run(async |client| {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-        let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
-        let one = async |node: &String| {
-            let name = format!("{account}-{node}");
-            let pod = pods.get(&name).await?;
-            let request = TokenRequest {
-                spec: Some(TokenRequestSpec {
-                    audiences: vec![audience.to_owned()].into(),
-                    expiration_seconds: Some(3600),
-                    bound_object_ref: Some(BoundObjectReference {
-                        api_version: Some("v1".into()),
-                        kind: Some("Pod".into()),
-                        name: Some(name),
-                        uid: pod.metadata.uid,
-                    }),
-                    ..TokenRequestSpec::default()
+    bulk.run(async |client| issue(client, account, nodes, audience).await)
+}
+
+/// The same with a client.
+pub(crate) async fn issue(
+    client: Client,
+    account: &str,
+    nodes: &[String],
+    audience: &str,
+) -> Result<Vec<String>> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
+    let one = async |node: &String| {
+        let name = format!("{account}-{node}");
+        let pod = pods.get(&name).await?;
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: vec![audience.to_owned()].into(),
+                expiration_seconds: Some(3600),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".into()),
+                    kind: Some("Pod".into()),
+                    name: Some(name),
+                    uid: pod.metadata.uid,
                 }),
-                ..TokenRequest::default()
-            };
-            let params = PostParams::default();
-            let answer: TokenRequest = accounts
-                .create_subresource("token", account, &params, &request)
-                .await?;
-            let status = answer.status.context("no token came")?;
-            status.token.context("it is empty")
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
         };
-        let issued = futures::stream::iter(nodes).map(one).buffered(16);
-        issued.try_collect().await
-    })
+        let params = PostParams::default();
+        let answer: TokenRequest = accounts
+            .create_subresource("token", account, &params, &request)
+            .await?;
+        let status = answer.status.context("no token came")?;
+        status.token.context("it is empty")
+    };
+    let issued = futures::stream::iter(nodes).map(one).buffered(16);
+    issued.try_collect().await
 }
 
 /// The same token, signed anew by the control plane's key, with another end.

@@ -1,0 +1,153 @@
+//! What leads nodes from one form of a Service to another: the same for all nodes of a zone that the Service
+//! does not name, and made once for them. Thousands of streams ask for it at every change.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use portolan_plan::{Buckets, EntryKey, NodeEntry, PlanHash};
+use portolan_proto::item;
+
+use super::encoded::{EncodedEntry, EncodedService};
+
+/// So many are kept of one Service: for each zone from what it was before, and from nothing.
+const KEPT: usize = 16;
+
+/// Items gathered for one message.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    pub(super) items: Vec<Bytes>,
+    pub(super) bytes: usize,
+}
+
+impl Piece {
+    fn push(&mut self, item: Bytes) {
+        self.bytes += item.len();
+        self.items.push(item);
+    }
+
+    /// What a node has in these buckets.
+    pub(super) fn buckets(&mut self, entries: Vec<(EntryKey, EncodedEntry)>, buckets: &Buckets) {
+        for (_, entry) in entries {
+            if buckets.contains(entry.bucket) {
+                self.push(entry.item);
+            }
+        }
+    }
+
+    /// A step. Gives back the hash of the plan after it.
+    pub(super) fn step(&mut self, step: &Step, hash: PlanHash) -> PlanHash {
+        self.items.extend_from_slice(&step.0.items);
+        self.bytes += step.0.bytes;
+        PlanHash(hash.0.wrapping_add(step.1.0))
+    }
+}
+
+/// Items, and what they add to the hash of a plan.
+#[derive(Debug, Default)]
+pub(super) struct Step(Piece, PlanHash);
+
+impl Step {
+    /// What leads from some entries to others; both in the order of keys. `patches`: to whom can read them.
+    pub(super) fn between(
+        before: Vec<(EntryKey, EncodedEntry)>,
+        now: Vec<(EntryKey, EncodedEntry)>,
+        patches: bool,
+    ) -> Self {
+        let mut step = Self::default();
+        let mut before = before.into_iter().peekable();
+        for (key, new) in now {
+            while let Some((gone, old)) = before.next_if(|(other, _)| *other < key) {
+                step.remove(&gone, &old);
+            }
+            let old = before.next_if(|(other, _)| *other == key);
+            step.put(old.map(|(_, old)| old).as_ref(), &new, patches);
+        }
+        for (gone, old) in before {
+            step.remove(&gone, &old);
+        }
+        step
+    }
+
+    fn put(&mut self, old: Option<&EncodedEntry>, new: &EncodedEntry, patches: bool) {
+        let Self(piece, hash) = self;
+        if let Some(old) = old {
+            if old.hash == new.hash {
+                return;
+            }
+            *hash = hash.without(old.hash);
+        }
+        *hash = hash.with(new.hash);
+        let patch = new
+            .patch
+            .as_ref()
+            .filter(|patch| patches && old.is_some_and(|old| old.hash == patch.base));
+        piece.push(patch.map_or(&new.item, |patch| &patch.item).clone());
+    }
+
+    fn remove(&mut self, key: &EntryKey, old: &EncodedEntry) {
+        let Self(piece, hash) = self;
+        *hash = hash.without(old.hash);
+        piece.push(item::remove(key));
+    }
+}
+
+/// From where a step leads, and for whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Of {
+    /// The version of the Service there; `None` where it was not.
+    from: Option<u64>,
+    zone: Option<Arc<str>>,
+    patches: bool,
+}
+
+/// The steps to one form of a Service that were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Steps(Mutex<Vec<(Of, Arc<Step>)>>);
+
+impl Steps {
+    fn get(&self, of: Of, make: impl FnOnce() -> Step) -> Arc<Step> {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, step)) = steps.iter().find(|(other, _)| *other == of) {
+            return step.clone();
+        }
+        let step = Arc::new(make());
+        if steps.len() >= KEPT {
+            steps.clear();
+        }
+        steps.push((of, step.clone()));
+        step
+    }
+}
+
+/// What leads a node from one form of a Service to another.
+pub(super) fn step(
+    before: Option<&Arc<EncodedService>>,
+    now: Option<&Arc<EncodedService>>,
+    node_before: &NodeEntry,
+    node: &NodeEntry,
+    patches: bool,
+) -> Arc<Step> {
+    let make = || {
+        let before = before.map(|service| service.entries_for(node_before));
+        let now = now.map(|service| service.entries_for(node));
+        Step::between(before.unwrap_or_default(), now.unwrap_or_default(), patches)
+    };
+    let names = |service: Option<&Arc<EncodedService>>| {
+        service.is_some_and(|service| service.names(&node.name))
+    };
+    let own = node_before.zone != node.zone || names(before) || names(now);
+    let zoned = |service: &Arc<EncodedService>| service.differs_by_zone();
+    match now.filter(|_| !own) {
+        Some(now) => {
+            let zone = node.zone.as_ref();
+            let zone = zone.filter(|_| zoned(now) || before.is_some_and(zoned));
+            let of = Of {
+                from: before.map(|before| before.version),
+                zone: zone.cloned(),
+                patches,
+            };
+            now.steps.get(of, make)
+        }
+        None => Arc::new(make()),
+    }
+}

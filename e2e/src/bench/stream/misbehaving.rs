@@ -1,0 +1,190 @@
+//! Four agents that do what none should, in a process of their own: one that takes nothing, one that leaves
+//! every second, one that lies about what it holds and, where agents have to show who they are, one that
+//! asks for the plan of another node. None of them ever has a plan in force.
+
+use std::io::BufRead as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use portolan_proto::wire;
+use portolan_proto::wire::agent_message::Message as Answer;
+use portolan_proto::wire::plan_message::Message;
+use serde::{Deserialize, Serialize};
+use tonic::transport::Endpoint;
+
+use super::clients::{Stream, say};
+use super::objects::node_name;
+use super::place::Way;
+
+/// How many they are.
+pub(super) const AGENTS: u32 = 4;
+/// Between two times that one of them does what it does.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What HTTP/2 may send to whoever takes nothing; our library would take millions of bytes for it.
+const WINDOW: u32 = (1 << 16) - 1;
+
+/// Who they are.
+#[derive(Debug, Clone, Args)]
+pub struct MisbehavingOptions {
+    #[command(flatten)]
+    way: Way,
+    /// The number of the first one's node; the others follow.
+    #[arg(long)]
+    first: u32,
+}
+
+/// What they have done.
+#[derive(Debug, Default)]
+struct Done {
+    left: AtomicU64,
+    lied: AtomicU64,
+    asked: AtomicU64,
+}
+
+/// What they say that they have done.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Told {
+    /// Streams that one opened and left.
+    pub(super) left: u64,
+    /// Answers with a hash that is not the one of the plan.
+    pub(super) lied: u64,
+    /// Streams for another node's plan.
+    pub(super) asked: u64,
+}
+
+/// Runs until standard input ends, and says then what was done.
+///
+/// # Errors
+/// Threads cannot be started.
+pub fn run(options: &MisbehavingOptions) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("start their thread")?;
+    let node = |place: u32| node_name(options.first + place);
+    let done = Arc::<Done>::default();
+    let way = &options.way;
+    drop(runtime.spawn(stall(way.clone(), node(0))));
+    drop(runtime.spawn(leave(way.clone(), node(1), done.clone())));
+    drop(runtime.spawn(lie(way.clone(), node(2), done.clone())));
+    if way.is_trusted() {
+        drop(runtime.spawn(ask(way.clone(), node(3), done.clone())));
+    }
+    for line in std::io::stdin().lock().lines() {
+        line?;
+    }
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let told = Told {
+        left: count(&done.left),
+        lied: count(&done.lied),
+        asked: count(&done.asked),
+    };
+    say(&format!("did {}", serde_json::to_string(&told)?));
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn hello(node: &str) -> wire::Hello {
+    wire::Hello {
+        node: node.into(),
+        wire_version: portolan_proto::WIRE_VERSION,
+        agent_version: "misbehaving".into(),
+        ..wire::Hello::default()
+    }
+}
+
+/// Opens a stream and never takes anything.
+async fn stall(way: Way, node: String) -> Result<()> {
+    let narrow = |endpoint: Endpoint| {
+        endpoint
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+    };
+    loop {
+        let access = way.access(&node)?;
+        if let Ok(channel) = access.connect_as(narrow).await
+            && let Ok(stream) = Stream::open(&access, channel, hello(&node)).await
+        {
+            say("stalled");
+            std::future::pending::<()>().await;
+            drop(stream);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn open(way: &Way, owner: &str, node: &str) -> Result<Stream> {
+    let access = way.access(owner)?;
+    let channel = access.connect().await?;
+    let mut hello = hello(node);
+    // Nobody holds this: all of the plan has to be sent.
+    hello.plan_hash = vec![7; 16];
+    Stream::open(&access, channel, hello).await
+}
+
+/// Takes the first message of a stream and is gone.
+async fn leave(way: Way, node: String, done: Arc<Done>) {
+    loop {
+        if let Ok(mut stream) = open(&way, &node, &node).await {
+            drop(stream.messages.message().await);
+            done.left.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Takes a plan, of which it says that something else is in force, and then says of each batch that it led
+/// elsewhere.
+async fn lie(way: Way, node: String, done: Arc<Done>) {
+    loop {
+        if let Ok(mut stream) = open(&way, &node, &node).await {
+            drop(lie_on(&mut stream, &done).await);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn lie_on(stream: &mut Stream, done: &Done) -> Result<()> {
+    let mut first = true;
+    loop {
+        let message = stream
+            .messages
+            .message()
+            .await?
+            .context("the stream ended")?;
+        let commit = match message.message {
+            Some(Message::Commit(commit)) => commit,
+            Some(Message::Batch(batch)) => batch.commit.context("no commit")?,
+            _ => continue,
+        };
+        let lie = vec![7; 16];
+        let ack = wire::Ack {
+            batch: commit.batch,
+            received_hash: if std::mem::take(&mut first) {
+                commit.plan_hash
+            } else {
+                done.lied.fetch_add(1, Ordering::Relaxed);
+                lie.clone()
+            },
+            applied_hash: lie,
+            ..wire::Ack::default()
+        };
+        stream.answer(Answer::Ack(ack)).await?;
+    }
+}
+
+/// Shows its own token and wants the plan of the first node.
+async fn ask(way: Way, node: String, done: Arc<Done>) {
+    loop {
+        if let Ok(mut stream) = open(&way, &node, &node_name(1)).await {
+            // It ends with a refusal.
+            drop(stream.messages.message().await);
+            done.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

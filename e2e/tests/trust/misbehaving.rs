@@ -1,0 +1,128 @@
+//! Agents that do what none should, beside honest ones.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use portolan_agent::receive::Access;
+use tonic::Code;
+
+use super::NAME;
+use super::authority::Authority;
+use super::controller::{Agent, Controller};
+
+/// Changes while they do so.
+const CHANGES: usize = 40;
+/// Services that are there before.
+const BEFORE: usize = 3;
+/// A change is the head of a Service and its list.
+const ENTRIES: usize = 2;
+
+/// How often each of them did what it does.
+#[derive(Debug, Default)]
+struct Done {
+    /// Streams of the one that leaves.
+    left: u64,
+    /// Batches after which one said that it holds something else.
+    lied: u64,
+    /// Streams that it lost by that.
+    ended: u64,
+    /// Plans of another node that were asked for.
+    asked: u64,
+}
+
+/// Comes, takes a batch and is gone.
+async fn leave(access: &Access, done: &mut Done) {
+    let mut agent = Agent::open(access, "node-d").await.unwrap();
+    assert!(agent.take().await.unwrap().0 > 0);
+    done.left += 1;
+}
+
+/// Takes a plan as it should, then says of each batch that it led elsewhere, until its stream ends.
+async fn lie(access: &Access, done: &mut Done) {
+    let mut agent = Agent::open(access, "node-e").await.unwrap();
+    agent.batch().await.unwrap();
+    let status = loop {
+        match agent.take().await {
+            Ok((_, commit)) => {
+                agent.answer(commit.batch, vec![7; 16]).await;
+                done.lied += 1;
+            }
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::DataLoss, "{status}");
+    done.ended += 1;
+}
+
+/// Asks with its own token for the plan of somebody else.
+async fn ask(access: &Access, done: &mut Done) {
+    let status = match Agent::open(access, "node-a").await {
+        Ok(mut agent) => agent.take().await.unwrap_err(),
+        Err(status) => status,
+    };
+    assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+    done.asked += 1;
+}
+
+/// I-2, I-9, I-13: one does not read, one leaves again and again, one lies about what it holds and one asks
+/// for another node's plan. Honest agents are brought every change, each in a batch of its own, and all that
+/// the others did is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn honest_agents_get_every_change_while_others_misbehave() {
+    let authority = Authority::new("one");
+    let controller = Controller::start(&authority.server(NAME)).await;
+    controller.publish(BEFORE);
+    let access = |node| controller.access(&authority, NAME, Some(node));
+    let mut honest = Vec::new();
+    for node in ["node-a", "node-b"] {
+        let mut agent = Agent::open(&access(node), node).await.unwrap();
+        assert_eq!(agent.batch().await.unwrap(), 1 + ENTRIES * BEFORE);
+        honest.push(agent);
+    }
+    let (silent, liar) = (access("node-c"), access("node-e"));
+    let (leaver, thief) = (access("node-d"), access("node-f"));
+    let stalled = Agent::open(&silent, "node-c").await.unwrap();
+    let over = AtomicBool::new(false);
+    let others = async {
+        let mut done = Done::default();
+        while !over.load(Ordering::Relaxed) {
+            leave(&leaver, &mut done).await;
+            ask(&thief, &mut done).await;
+            lie(&liar, &mut done).await;
+        }
+        done
+    };
+    let changes = async {
+        for change in 1..=CHANGES {
+            controller.publish(BEFORE + change);
+            for agent in &mut honest {
+                assert_eq!(agent.batch().await.unwrap(), ENTRIES, "change {change}");
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        // Who lies waits for another change.
+        for more in 1.. {
+            controller.publish(BEFORE + CHANGES + more % 2);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let done = tokio::select! {
+        done = others => done,
+        () = changes => unreachable!("it goes on for ever"),
+    };
+    assert!(done.left > 0 && done.asked > 0, "{done:?}");
+    // The first lie of a stream is about a change, and is answered by all of the plan; the second is about
+    // that, and ends it.
+    assert_eq!(done.lied, 2 * done.ended, "{done:?}");
+    controller
+        .wait_metric("plans_resent_total", done.ended)
+        .await;
+    controller
+        .wait_metric("streams_broken_total", done.ended)
+        .await;
+    controller.counted("other_node", done.asked);
+    // Whoever asks for another plan has opened a stream, too; the honest and the stalled have one each.
+    let streams = 3 + done.left + done.ended + done.asked;
+    controller.wait_metric("streams_total", streams).await;
+    drop((stalled, honest));
+}
