@@ -98,7 +98,7 @@ pub(super) fn assign(
         (held.of(member.label) != Some(to)).then(|| Move {
             node: member.name.clone(),
             to,
-            label: (sets.takes(to) != Some(Takes::Rest)).then_some(to),
+            label: (sets.rest() != Some(to)).then_some(to),
             back: to == home,
         })
     });
