@@ -1,6 +1,6 @@
 //! Scenarios of the controller on a real API server.
 
-mod agents;
+mod agent_waves;
 mod audit;
 mod bad_input;
 mod bulk;
@@ -18,7 +18,7 @@ mod stores;
 mod traces;
 mod trust;
 
-pub(super) use agents::SCENARIO as AGENTS;
+pub(super) use agent_waves::SCENARIO as AGENTS;
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
 pub(super) use install::SCENARIO as INSTALL;
