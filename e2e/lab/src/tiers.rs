@@ -154,7 +154,7 @@ pub const TIERS: &[Tier] = &[
                 "--test=licences",
                 "--test=monitoring",
             ]),
-            Work::Test(&["--package=portolan-e2e", "--test=pipeline"]),
+            Work::Test(&["--package=portolan-e2e", "--test=pipeline", "--test=trust"]),
         ],
     },
     Tier {
@@ -269,6 +269,26 @@ mod tests {
             }
         }
         assert!(checked >= 3, "only {checked} such tests were found");
+    }
+
+    /// They are named one by one, so one of them could be forgotten.
+    #[test]
+    fn every_test_of_the_whole_is_run_by_a_tier() {
+        let folder = nested::root().join("e2e/tests");
+        let mut found = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let named = format!("--test={}", path.file_stem().unwrap().to_str().unwrap());
+            let run = work().any(|work| match work {
+                Work::Test(words) => {
+                    words.contains(&"--package=portolan-e2e") && words.contains(&named.as_str())
+                }
+                _ => false,
+            });
+            assert!(run, "no tier runs {}", path.display());
+            found += 1;
+        }
+        assert!(found >= 6, "only {found} were found");
     }
 
     #[test]
