@@ -70,7 +70,8 @@ impl Tally {
                     tally.settled += 1;
                     lags.extend(node.report.lag);
                 }
-                // However long it takes: that an answer is overdue is told by who waits for it, as a failure.
+                // However long it takes: that an answer is overdue is told by who waits for it, as a failure; and
+                // that a pod is, by `advance`.
                 Health::Sound | Health::Silent => {
                     tally.pending += 1;
                     tally.first_pending.get_or_insert_with(name);

@@ -42,11 +42,19 @@ const DEADLINE: Duration = Duration::from_secs(2400);
 /// Memory of a guest in which something large is measured, MB.
 const MEASURED_MEMORY: u32 = 4000;
 
-/// Scenarios of a kernel that is started in another way than usual, each with how.
-const STARTED_WITH: [(&str, &str); 1] = [("bare", "ipv6.disable=1")];
+/// What a scenario needs that no other has; so it runs by itself.
+#[derive(Debug, Clone, Copy)]
+enum Apart {
+    /// A kernel that is started with this.
+    Kernel(&'static str),
+    /// A real API server beside the kernel.
+    ApiServer,
+}
 
-/// Scenarios that need a real API server beside the kernel; each runs by itself.
-const ON_API_SERVER: [&str; 1] = ["bootstrap"];
+const APART: [(&str, Apart); 2] = [
+    ("bare", Apart::Kernel("ipv6.disable=1")),
+    ("bootstrap", Apart::ApiServer),
+];
 
 /// Which kernel is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,10 +87,11 @@ pub struct Mode {
 /// # Errors
 /// Packages are missing and cannot be installed, the build failed, or the guest died.
 pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
-    if is_on_api_server(words)? {
-        return OnApiServer::prepare(place, false)?.run(words, sink);
-    }
-    let started_with = started_with(words)?;
+    let started_with = match apart(words)? {
+        Some(Apart::ApiServer) => return OnApiServer::prepare(place, false)?.run(words, sink),
+        Some(Apart::Kernel(with)) => Some(with),
+        None => None,
+    };
     // This machine's own kernel runs as it was started.
     let place = if started_with.is_some() {
         Place::Guest
@@ -114,32 +123,22 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     }
 }
 
-/// Whether these are scenarios of a real API server.
-fn is_on_api_server(words: &[&str]) -> Result<bool> {
-    let [RUN, names @ ..] = words else {
-        return Ok(false);
-    };
-    let found = ON_API_SERVER.iter().find(|name| names.contains(name));
-    if let Some(name) = found
-        && names != [*name]
-    {
-        bail!("{name} needs an API server: run it by itself");
-    }
-    Ok(found.is_some())
-}
-
-/// What the kernel has to be started with for these scenarios.
-fn started_with(words: &[&str]) -> Result<Option<&'static str>> {
+/// What these scenarios need that others have not.
+fn apart(words: &[&str]) -> Result<Option<Apart>> {
     let [RUN, names @ ..] = words else {
         return Ok(None);
     };
-    let found = STARTED_WITH.iter().find(|(name, _)| names.contains(name));
-    if let Some((name, with)) = found
+    let found = APART.iter().find(|(name, _)| names.contains(name));
+    if let Some((name, needs)) = found
         && names != [*name]
     {
-        bail!("{name} is for a kernel that is started with {with}: run it by itself");
+        let needs = match needs {
+            Apart::Kernel(with) => format!("is for a kernel that is started with {with}"),
+            Apart::ApiServer => "needs an API server".into(),
+        };
+        bail!("{name} {needs}: run it by itself");
     }
-    Ok(found.map(|(_, with)| *with))
+    Ok(found.map(|(_, needs)| *needs))
 }
 
 /// They are large, so a run without that scenario does not carry them.
@@ -372,14 +371,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenario_of_another_kernel_runs_by_itself() {
-        assert_eq!(
-            started_with(&["run", "bare"]).unwrap(),
-            Some("ipv6.disable=1")
-        );
-        assert_eq!(started_with(&["run", "--all"]).unwrap(), None);
-        assert_eq!(started_with(&["demo", "bare"]).unwrap(), None);
-        assert!(started_with(&["run", "udp", "bare"]).is_err());
+    fn a_scenario_that_needs_what_no_other_has_runs_by_itself() {
+        let bare = apart(&["run", "bare"]).unwrap();
+        assert!(matches!(bare, Some(Apart::Kernel("ipv6.disable=1"))));
+        let bootstrap = apart(&["run", "bootstrap"]).unwrap();
+        assert!(matches!(bootstrap, Some(Apart::ApiServer)));
+        for usual in [["run", "--all"], ["demo", "bare"]] {
+            assert!(apart(&usual).unwrap().is_none(), "{usual:?}");
+        }
+        assert!(apart(&["run", "udp", "bare"]).is_err());
+        assert!(apart(&["run", "bootstrap", "udp"]).is_err());
     }
 
     #[test]

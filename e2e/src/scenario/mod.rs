@@ -179,6 +179,15 @@ impl Checks {
         }
     }
 
+    /// A check of something that was seen, which is shown where it does not hold.
+    pub fn require(&mut self, what: &str, holds: bool, seen: &str) {
+        if holds {
+            self.passed(what);
+        } else {
+            self.failed(what, seen);
+        }
+    }
+
     /// Like [`Checks::check`], but silent when it passes: it was shown in another form.
     pub fn check_quietly(&mut self, what: &str, result: Result<()>) {
         match result {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::packet_path::external_manifests;
 use super::{Checks, Scenario, Stage};
@@ -125,7 +126,10 @@ impl Scene<'_> {
     fn show(&mut self, change: &Row) -> Result<()> {
         self.cluster.write_manifest(FILE, &self.table.base())?;
         let held = match change.by_hand {
-            Some(hand) => self.do_by_hand(hand)?,
+            Some(hand) => {
+                self.wait_base()?;
+                self.do_by_hand(hand)?
+            }
             None => Vec::new(),
         };
         self.until("before the change", change, |change, told| {
@@ -193,6 +197,23 @@ impl Scene<'_> {
             }
             "get" => get(&arguments.join(""), limit),
             other => bail!("nobody knows how to see {other:?}"),
+        })
+    }
+
+    /// Waits until the settings of the beginning are in force, by the plan that was applied last. The pass that brings
+    /// them would meet what is done by hand before, and put it right.
+    fn wait_base(&self) -> Result<()> {
+        let plan: Value = serde_json::from_str(&self.cluster.plan(NODE, "json")?)?;
+        let hash = plan["hash"].as_str().context("the plan has no hash")?;
+        let last = || -> Result<String> {
+            let said = self.cluster.said(NODE)?;
+            let mut applied = said.lines().filter(|line| operations(line).is_some());
+            Ok(applied.next_back().unwrap_or_default().to_owned())
+        };
+        let is = || Ok(last()?.contains(hash).then_some(()));
+        let waits = self.stage.waits;
+        waits.until("the settings of the beginning", SOON, EVERY, is, || {
+            format!("{hash} is wanted, {:?}", last())
         })
     }
 

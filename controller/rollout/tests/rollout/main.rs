@@ -7,5 +7,6 @@
 )]
 
 mod laws;
+mod replacing;
 mod stories;
 mod world;

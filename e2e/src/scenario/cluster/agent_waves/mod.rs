@@ -7,7 +7,7 @@ mod lab;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::release::NAMESPACE;
 use crate::light_agents::FAILURE;
@@ -42,8 +42,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     settings_alone(&lab, checks)?;
     by_hand(&lab, checks)?;
     let forbidden = lab.release.audit()?.forbidden();
-    require(
-        checks,
+    checks.require(
         "the controllers need no more rights than the chart gives",
         forbidden.is_empty(),
         &format!("{forbidden:?}"),
@@ -58,8 +57,7 @@ fn begin(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let seen = lab.until("all agents to have plans", FIRST, planned)?;
     let one = seen.pods.iter().all(|pod| pod.track == "blue");
     let labelled = lab.labelled()?;
-    require(
-        checks,
+    checks.require(
         "agents are on all nodes, by one DaemonSet, and no node is labelled",
         one && labelled.is_empty() && seen.with(FIRST_TAG).len() == nodes,
         &format!("{labelled:?} {seen:?}"),
@@ -92,8 +90,7 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
         seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
     })?;
     let with = seen.with("2");
-    require(
-        checks,
+    checks.require(
         "one node alone is a canary and has the new image",
         with.len() == 1 && seen.with(FIRST_TAG).len() == usize::from(NODES) - 1,
         &format!("{seen:?}"),
@@ -104,24 +101,21 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     })?;
     let with = seen.with("2");
     let inside = |node: &&str| zone_of(node) == "zone-1" || **node == *canary;
-    require(
-        checks,
+    checks.require(
         "then nodes of the first zone",
         with.iter().all(inside),
         &format!("{seen:?}"),
     );
     let returned = in_the_middle(lab, checks, &canary)?;
     let seen = lab.until("the end", WAVE, |seen| seen.text("phase") == "Complete")?;
-    require(
-        checks,
+    checks.require(
         "in the end all nodes have it",
         seen.with("2").len() == usize::from(NODES),
         &format!("{seen:?}"),
     );
     let starts = lab.fleet.starts();
     let once = |(node, starts): (&String, &u32)| *starts == 2 + u32::from(*node == returned);
-    require(
-        checks,
+    checks.require(
         "and each agent was replaced once",
         starts.iter().all(once),
         &format!("{starts:?}, {returned} was deleted"),
@@ -130,7 +124,7 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     let what = format!(
         "no more than {AWAY} were away at once, and the one that was deleted (seen: {most})"
     );
-    require(checks, &what, most <= AWAY + 1, &most.to_string());
+    checks.require(&what, most <= AWAY + 1, &most.to_string());
     settled(lab)?;
     Ok(canary)
 }
@@ -152,16 +146,15 @@ fn in_the_middle(lab: &mut Lab<'_>, checks: &mut Checks, canary: &str) -> Result
         seen.pod(&pod.node).is_some_and(|new| new.name != pod.name)
     })?;
     let new = seen.pod(&pod.node).context("it is gone again")?;
-    require(
-        checks,
+    checks.require(
         "a pod that is deleted where the change has not been returns with the old image",
         new.tag == FIRST_TAG,
         &format!("{new:?}"),
     );
-    lab.until("another leader to go on", WAVE, |seen| {
+    let on = lab.until("another leader to go on", WAVE, |seen| {
         seen.text("wave") == "zone zone-3"
-    })?;
-    checks.check("another controller goes on where it was", Ok(()));
+    });
+    checks.check("another controller goes on where it was", on.map(drop));
     Ok(pod.node)
 }
 
@@ -174,8 +167,7 @@ fn joins(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     })?;
     let pod = seen.pod(&node).context("it is gone again")?;
     let labelled = lab.labelled()?;
-    require(
-        checks,
+    checks.require(
         "a node that joins has the new image without anybody's doing",
         pod.tag == "2",
         &format!("{pod:?} {labelled:?}"),
@@ -208,8 +200,7 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
         seen.text("phase") == "RolledBack"
     })?;
     let reason = seen.text("reason");
-    require(
-        checks,
+    checks.require(
         "an image that fails is taken back, and the reason names the wave and what a node said",
         reason.contains(&format!("zone {zone}")) && reason.contains(FAILURE),
         reason,
@@ -217,8 +208,7 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
     let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
         seen.with("2").len() == usize::from(NODES) + 1
     })?;
-    require(
-        checks,
+    checks.require(
         "all nodes have the former image again",
         seen.with("3").is_empty(),
         &format!("{seen:?}"),
@@ -230,8 +220,7 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
     let beyond = changed
         .iter()
         .filter(|node| zone_of(node) > zone && ***node != *canary);
-    require(
-        checks,
+    checks.require(
         &format!(
             "no node beyond was restarted, and of the zone no more than may be at once ({failed})"
         ),
@@ -240,7 +229,7 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
     );
     let most = lab.fleet.most_missing();
     let what = format!("no more than {AWAY} were away at once, on the way back too (seen: {most})");
-    require(checks, &what, most <= AWAY, &most.to_string());
+    checks.require(&what, most <= AWAY, &most.to_string());
     let planned = |_: &Seen| lab.fleet.planned() == usize::from(NODES) + 1;
     lab.until("all agents to have plans again", STEP, planned)?;
     settled(lab)
@@ -266,8 +255,7 @@ fn settings_alone(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             "{with} have it in {wave}, {most} had it before"
         );
         if wave == "canary" {
-            require(
-                checks,
+            checks.require(
                 "a scheduler is tried by the canary alone",
                 with == 1,
                 &format!("{with} have it"),
@@ -279,8 +267,7 @@ fn settings_alone(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         seen.text("phase") == "Complete" && lab.fleet.with_scheduler("mh").len() == nodes
     })?;
     let after = lab.fleet.starts();
-    require(
-        checks,
+    checks.require(
         "all sixty and one have it in the end, and no agent was replaced for it",
         before == after,
         &format!("{before:?} {after:?}"),
@@ -303,8 +290,7 @@ fn by_hand(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = seen.with("4").len();
     std::thread::sleep(QUIET);
     let after = lab.look()?;
-    require(
-        checks,
+    checks.require(
         "while it is paused no other agent is replaced",
         after.with("4").len() == before && after.text("phase") == "Paused",
         &format!("{before} had it: {after:?}"),
@@ -316,22 +302,12 @@ fn by_hand(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
         seen.text("phase") == "Complete" && seen.with("2").len() == usize::from(NODES) + 1
     })?;
-    require(
-        checks,
+    checks.require(
         "an undo in the middle brings the former image back to the nodes that had the other",
         seen.text("reason").contains("was taken back"),
         &format!("{said} {seen:?}"),
     );
     Ok(())
-}
-
-fn require(checks: &mut Checks, what: &str, holds: bool, seen: &str) {
-    let result = if holds {
-        Ok(())
-    } else {
-        Err(anyhow!("{seen}"))
-    };
-    checks.check(what, result);
 }
 
 /// The zone of a node, as the lab gives them.

@@ -7,7 +7,7 @@ mod plugin;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
 use serde_json::{Value, json};
 
@@ -152,8 +152,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     plugin::run(&story, checks)?;
     events::of_service(&story, checks)?;
     let forbidden = rig.audit()?.forbidden();
-    require(
-        checks,
+    checks.require(
         "nobody does what it may not",
         forbidden.is_empty(),
         &format!("{forbidden:?}"),
@@ -187,8 +186,7 @@ fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
         seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
     })?;
     let with = seen.with("lc");
-    require(
-        checks,
+    checks.require(
         "the canary alone has it",
         with.len() == 1,
         &format!("{seen:?}"),
@@ -200,8 +198,7 @@ fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
     })?;
     let with = seen.with("lc");
     let inside = |node: &&str| zone_of(node) == "zone-1" || **node == *canary;
-    require(
-        checks,
+    checks.require(
         &format!("then nodes of the first zone (the canary {canary} is in {canary_zone})"),
         with.iter().all(inside),
         &format!("{seen:?}"),
@@ -209,12 +206,7 @@ fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
     killed(story, checks, &canary)?;
     let end = story.until("the end", STEP, |seen| seen.text("phase") == "Complete")?;
     let all = end.with("lc").len() == usize::from(NODES);
-    require(
-        checks,
-        "in the end all nodes have it",
-        all,
-        &format!("{end:?}"),
-    );
+    checks.require("in the end all nodes have it", all, &format!("{end:?}"));
     ensure!(
         end.text("currentRevision") == end.text("targetRevision"),
         "{end:?}"
@@ -244,8 +236,7 @@ fn killed(story: &mut Story<'_, '_>, checks: &mut Checks, canary: &str) -> Resul
         .with("lc")
         .into_iter()
         .filter(|node| zone_of(node) == "zone-3" && **node != *canary);
-    require(
-        checks,
+    checks.require(
         "zones that were not reached do not have it",
         others.count() == 0,
         &format!("{left:?}"),
@@ -254,8 +245,7 @@ fn killed(story: &mut Story<'_, '_>, checks: &mut Checks, canary: &str) -> Resul
         seen.text("wave") == "zone zone-3"
     })?;
     let reached = seen.status["touchedNodes"].as_u64().unwrap_or_default();
-    require(
-        checks,
+    checks.require(
         "another one goes on where it was",
         reached >= touched,
         &format!("{seen:?}"),
@@ -278,16 +268,14 @@ fn gate(story: &Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> 
         seen.text("phase") == "RolledBack" && seen.with("lc").len() == usize::from(NODES)
     })?;
     let failed: Vec<_> = agents.disliked().collect();
-    require(
-        checks,
+    checks.require(
         "no more than may be at once were given what they fail with",
         (1..=2).contains(&failed.len()),
         &format!("{failed:?}"),
     );
     let reason = back.text("reason");
     let says = reason.contains("zone zone-2") && reason.contains(FAILURE);
-    require(
-        checks,
+    checks.require(
         "the reason names the wave and what a node said",
         says,
         reason,
@@ -295,15 +283,6 @@ fn gate(story: &Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> 
     let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
     events::after_failure(story, checks, &failed);
     Ok(())
-}
-
-fn require(checks: &mut Checks, what: &str, holds: bool, seen: &str) {
-    let result = if holds {
-        Ok(())
-    } else {
-        Err(anyhow!("{seen}"))
-    };
-    checks.check(what, result);
 }
 
 /// The zone of a node, as this story gives them.

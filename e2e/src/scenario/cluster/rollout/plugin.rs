@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{NODES, STEP, Story, require};
+use super::{NODES, STEP, Story};
 use crate::control_plane::Reach;
 use crate::program::Program;
 use crate::scenario::Checks;
@@ -81,7 +81,7 @@ fn try_again(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
         "rollout resume: what was taken back is tried again",
         seen.map(drop),
     );
-    require(checks, "it says so", resumed.trim() == "resumed", &resumed);
+    checks.require("it says so", resumed.trim() == "resumed", &resumed);
     Ok(())
 }
 
@@ -92,15 +92,13 @@ fn hold_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
     );
     story.patch(&json!({"settings": {"scheduler": "wlc"}}))?;
     let seen = story.until("the pause", STEP, |seen| seen.text("phase") == "Paused")?;
-    require(
-        checks,
+    checks.require(
         "a paused change reaches nobody",
         seen.with("wlc").is_empty(),
         &format!("{seen:?}"),
     );
     let (code, printed, _) = story.plugin(&["rollout", "status"])?;
-    require(
-        checks,
+    checks.require(
         "rollout status says that it is held, and ends with 1",
         code == 1 && printed.contains("is paused"),
         &printed,
@@ -120,8 +118,7 @@ fn hold_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
         seen.map(drop),
     );
     let printed = printed + &story.printed(&["rollout", "status"])?;
-    require(
-        checks,
+    checks.require(
         "it is told that the spec is not in force then",
         printed.matches("redo").count() == 2,
         &printed,
