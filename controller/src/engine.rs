@@ -4,8 +4,10 @@
 //! and measuring, the folder of plans for writing; its sources touch files or the API server.
 
 mod cluster;
+mod compact;
 mod folder;
 mod journal;
+mod losses;
 mod manifests;
 mod plans_dir;
 
@@ -13,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use portolan_planner::model::Event;
+use portolan_planner::model::{Event, Moment};
 use portolan_planner::{Reason, Update};
 use tracing::field::display;
 use tracing::{info, info_span, warn};
@@ -96,9 +98,10 @@ impl Engine {
     /// even nothing: agents then know that there is nothing.
     fn plan(&mut self, events: Vec<Event>, changed: &str, start: Instant, came: Came) {
         let change = self.changes.begin(came, changed, SystemTime::now());
+        let now = moment(SystemTime::now());
         let span = change.part(info_span!(target: SPANS, "plan", objects = events.len()));
         let update = span.in_scope(|| {
-            let update = self.known.write().planner.apply(events);
+            let update = self.known.write().planner.apply_at(events, now);
             self.report(&update);
             update
         });
@@ -147,6 +150,12 @@ impl Engine {
             warn!("{error}");
         }
     }
+}
+
+/// A time as it is stored.
+pub(crate) fn moment(time: SystemTime) -> Moment {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 /// The first few names of objects that changed, for a log line.

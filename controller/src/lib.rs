@@ -17,6 +17,7 @@ pub mod convert;
 pub mod engine;
 pub mod events;
 pub mod from_kube;
+pub mod guard;
 pub mod known;
 pub mod lease;
 pub mod manifests;

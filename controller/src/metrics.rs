@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::board::Board;
 use crate::changes::Figures;
+use crate::known::Shared;
 use crate::store::Store;
 use crate::trust::Reason;
 
@@ -170,21 +171,15 @@ impl Sources {
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let total = self.store.nodes();
+        let (in_force, behind) = self.convergence();
         let gauges = [
             (
                 "portolan_controller_connected_agents",
                 "Agents whose stream is open here",
                 self.board.connected_agents(),
             ),
-            (
-                "portolan_controller_plans",
-                "Nodes that have a plan",
-                self.store.nodes(),
-            ),
-        ];
-        let total = self.store.nodes();
-        let (in_force, behind) = self.convergence();
-        let gauges = gauges.into_iter().chain([
+            ("portolan_controller_plans", "Nodes that have a plan", total),
             (
                 "portolan_controller_nodes_in_force",
                 "Nodes with all of the newest plans in force, of those whose stream is open here",
@@ -200,14 +195,44 @@ impl Collector for Sources {
                 "Nodes that have a plan and no stream here",
                 total.saturating_sub(in_force + behind),
             ),
-        ]);
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            let kind = gauge.metric_type();
-            gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
-        }
-        Ok(())
+        ];
+        encode_gauges(&gauges, &mut encoder)
     }
+}
+
+/// Endpoints that vanished in mass.
+#[derive(Debug)]
+struct Losses(Shared);
+
+impl Collector for Losses {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let loss = self.0.read().planner.model().loss();
+        let gauges = [
+            (
+                "portolan_controller_endpoints_vanished",
+                "Ready endpoints that vanished in mass while their nodes are ready, and were not seen again",
+                loss.map_or(0, |loss| loss.lost),
+            ),
+            (
+                "portolan_controller_endpoints_held",
+                "Of the ready endpoints that vanished in mass, those that nodes keep",
+                loss.map_or(0, |loss| loss.held),
+            ),
+        ];
+        encode_gauges(&gauges, &mut encoder)
+    }
+}
+
+fn encode_gauges(
+    gauges: &[(&str, &str, usize)],
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    for (name, help, value) in gauges {
+        let gauge = ConstGauge::new(i64::try_from(*value).unwrap_or(i64::MAX));
+        let kind = gauge.metric_type();
+        gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
+    }
+    Ok(())
 }
 
 /// All metrics of the program.
@@ -228,6 +253,11 @@ impl Metrics {
     /// What is counted of changes, too.
     pub fn add(&mut self, figures: &Figures) {
         figures.register(&mut self.registry);
+    }
+
+    /// Endpoints that vanished in mass, too.
+    pub fn add_endpoints(&mut self, known: Shared) {
+        self.registry.register_collector(Box::new(Losses(known)));
     }
 
     /// All of them as the table of a document.
@@ -255,6 +285,7 @@ mod tests {
     fn the_document_tells_of_every_metric() {
         let mut metrics = Metrics::new(&Counters::default(), Arc::default(), Arc::default());
         metrics.add(&Figures::default());
+        metrics.add_endpoints(Shared::default());
         let table = metrics.document().unwrap();
         let document = include_str!("../METRICS.md");
         let tells = document.ends_with(&table);
@@ -266,6 +297,7 @@ mod tests {
         let counters = Counters::default();
         let mut metrics = Metrics::new(&counters, Arc::default(), Arc::default());
         metrics.add(&Figures::default());
+        metrics.add_endpoints(Shared::default());
         counters.refused(Reason::other_node);
         counters.reviewed(true);
         counters.batch();
@@ -283,6 +315,8 @@ mod tests {
         portolan_controller_change_notes_left_out_total 0
         portolan_controller_changes_unfinished_total 0
         portolan_controller_connected_agents 0
+        portolan_controller_endpoints_held 0
+        portolan_controller_endpoints_vanished 0
         portolan_controller_node_programming_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_node_programming_duration_seconds_count 0
         portolan_controller_node_programming_duration_seconds_sum 0.0

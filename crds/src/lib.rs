@@ -7,6 +7,7 @@
 
 mod defaults;
 mod definition;
+mod guard;
 pub mod limit;
 mod planned;
 mod proxy_config;
@@ -20,6 +21,7 @@ mod settings;
 mod warning;
 
 pub use definition::{Definition, DefinitionError, definitions};
+pub use guard::{GuardMode, GuardSpec, GuardStatus};
 pub use planned::{
     Because, FamilyCounts, FamilyUse, HealthCheck, ListUse, Outsiders, PlannedPort, PlannedService,
     Protocol,

@@ -9,7 +9,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{OverrideSpec, RolloutSpec, RolloutStatus, SettingsSpec, Warning, limit, schema};
+use crate::{
+    GuardSpec, GuardStatus, OverrideSpec, RolloutSpec, RolloutStatus, SettingsSpec, Warning, limit,
+    schema,
+};
 
 /// What is asked for. Everything may be left out: an empty spec means the defaults.
 #[derive(
@@ -66,6 +69,12 @@ use crate::{OverrideSpec, RolloutSpec, RolloutStatus, SettingsSpec, Warning, lim
         json_path = ".status.rollout.wave",
         description = "The nodes that are given it at present."
     ),
+    printcolumn(
+        name = "Guard",
+        type_ = "string",
+        json_path = ".status.guard.mode",
+        description = "Hold or Report while endpoints have vanished in mass; .status.guard says more."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -87,6 +96,9 @@ pub struct ProxyConfigSpec {
     /// their DaemonSet's update strategy says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSpec>,
+    /// What is done when endpoints vanish in mass. Without it, that is told (`guard: {mode: Report}`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardSpec>,
     /// What the controller writes into ProxyPlans and ProxyPlanSlices, and how fast. Nodes do not
     /// read these objects: they are for people, tools and audits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,6 +161,9 @@ pub struct ProxyConfigStatus {
     /// How far settings are. The controllers serve nodes by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutStatus>,
+    /// Endpoints that vanished in mass, while they are held or told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardStatus>,
 }
 
 /// The size of the cluster as the controller knows it.

@@ -65,6 +65,31 @@ pub(crate) fn sync_rules() -> Value {
     ])
 }
 
+/// How long endpoints that vanish in mass are counted and held. A text that is no length of time is left to the rule
+/// of its own field.
+pub(crate) fn guard_rules() -> Value {
+    let given = |field: &str| {
+        format!(
+            "!has(self.{field}) || !self.{field}.matches('{SECONDS}') || duration(self.{field})"
+        )
+    };
+    let (window, release) = (given("window"), given("releaseAfter"));
+    json!([
+        rule(
+            &format!("{window} >= duration('1s')"),
+            "window is shorter than 1s"
+        ),
+        rule(
+            &format!("{window} <= duration('1h')"),
+            "window is longer than 1h"
+        ),
+        rule(
+            &format!("{release} >= duration('1s')"),
+            "releaseAfter is shorter than 1s"
+        ),
+    ])
+}
+
 /// Ranges of addresses of both families.
 pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
     let rule = rule(

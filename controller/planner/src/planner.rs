@@ -7,7 +7,7 @@ use std::sync::Arc;
 use portolan_plan::{Entry, EntryKey, NodeEntry, ServiceId};
 
 use crate::index::Index;
-use crate::model::{ClusterModel, Event, Touched};
+use crate::model::{ClusterModel, Event, Moment, Touched};
 use crate::node::{node_entry, node_warnings};
 use crate::service::plan_service;
 use crate::{PlannedService, Warning};
@@ -45,10 +45,32 @@ pub struct Planner {
 impl Planner {
     /// Takes in what happened, plans what that touches once, and tells what differs.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> Update {
+        let touched = self.take_in(events);
+        self.plan(touched)
+    }
+
+    /// The same, at this time: endpoints that vanish in mass are judged, if they are watched over.
+    pub fn apply_at(&mut self, events: impl IntoIterator<Item = Event>, now: Moment) -> Update {
+        self.model.look_at_clock(now);
+        let mut touched = self.take_in(events);
+        touched.merge(self.model.settle());
+        self.plan(touched)
+    }
+
+    /// Watches over endpoints from now on.
+    pub fn watch_endpoints(&mut self) {
+        self.model.watch_endpoints();
+    }
+
+    fn take_in(&mut self, events: impl IntoIterator<Item = Event>) -> Touched {
         let mut touched = Touched::default();
         for event in events {
             touched.merge(self.model.apply(event));
         }
+        touched
+    }
+
+    fn plan(&mut self, mut touched: Touched) -> Update {
         for node in &touched.rezoned {
             touched.services.extend(self.index.zoned_by(node).cloned());
         }

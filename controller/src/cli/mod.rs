@@ -5,6 +5,7 @@
 mod agents;
 pub(crate) mod explain;
 mod feed;
+mod following;
 mod near;
 mod open;
 pub(crate) mod plan;

@@ -4,37 +4,31 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::info;
 
 use super::agents::AgentsArguments;
 use super::feed::Feed;
+use super::following::Following;
 use super::open::{Opened, open};
 use super::telemetry::{Telemetry, TelemetryArguments};
 use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::admin::{self, Pages};
-use crate::agents::{Agents, Operator};
 use crate::api_server::ApiServer;
 use crate::board::Board;
 use crate::config::{Asked, Config, Security, Source};
-use crate::engine::{ClusterSource, Engine, ManifestSource, News};
-use crate::events::Events;
+use crate::engine::Engine;
 use crate::known::Shared;
-use crate::lease::{self, Elector, LeaseName};
+use crate::lease::{self, LeaseName};
 use crate::metrics::{Counters, Metrics};
-use crate::publish::Publisher;
-use crate::rollout::Rollout;
 use crate::serve::{Listen, serve};
 use crate::store::Store;
-use crate::watch::{self, Watches};
 
 /// How long streams may take to end once the program was asked to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -184,7 +178,7 @@ async fn follow(
     let changes = telemetry.changes.clone();
     let engine = Engine::new(Shared::default(), store.clone(), config.plans_dir);
     let engine = engine.noting(changes.clone());
-    let metrics = observe(telemetry, &counters, &store, &board, &own);
+    let metrics = observe(telemetry, &counters, &store, &board, (engine.known(), &own));
     let mut following = Following::start(feed, engine, lease, agents, &store, &board, &own);
     let pages = Pages {
         metrics,
@@ -226,9 +220,10 @@ fn observe(
     counters: &Counters,
     store: &Arc<Store>,
     board: &Arc<Board>,
-    own: &str,
+    (known, own): (Shared, &str),
 ) -> Metrics {
     let mut metrics = Metrics::new(counters, board.clone(), store.clone());
+    metrics.add_endpoints(known);
     metrics.add(&telemetry.figures);
     telemetry.follow(board.clone(), store.clone(), own);
     metrics
@@ -250,145 +245,5 @@ fn port(listen: &Listen) -> Option<u16> {
     match listen {
         Listen::Tcp(address) => Some(address.port()),
         Listen::Unix(_) => None,
-    }
-}
-
-/// The engine on its thread, and what feeds it.
-struct Following {
-    engine: JoinHandle<()>,
-    /// Dropping either ends the engine.
-    watches: Option<Watches>,
-    stop: SyncSender<()>,
-    /// Writes objects; without a cluster there is nobody to write to.
-    publisher: Option<JoinHandle<()>>,
-    /// Keeps the agents, where it was asked to.
-    operator: Option<JoinHandle<()>>,
-    /// Brings changes of the settings to nodes; without a cluster all have them at once.
-    rollout: Option<JoinHandle<()>>,
-    /// Takes part in the election; ends, and gives its lease back, when it is told.
-    election: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
-}
-
-impl Following {
-    fn start(
-        feed: Feed,
-        engine: Engine,
-        lease: Option<(LeaseName, String)>,
-        agents: Option<(Agents, u16)>,
-        store: &Arc<Store>,
-        board: &Arc<Board>,
-        own: &str,
-    ) -> Self {
-        let known = engine.known();
-        let (stop, stopped) = std::sync::mpsc::sync_channel(1);
-        match feed {
-            Feed::Manifests(path) => {
-                let source = ManifestSource::new(engine, path);
-                Self {
-                    engine: spawn_blocking(move || source.follow(&stopped)),
-                    watches: None,
-                    stop,
-                    publisher: None,
-                    operator: None,
-                    rollout: None,
-                    election: None,
-                }
-            }
-            Feed::Cluster(client) => {
-                let (watches, seen) = watch::start(&client);
-                let relist = watches.relist();
-                store.relist_by(move |kind| relist.ask(kind));
-                let (events, writer) = Events::new(client.clone(), own);
-                // Ends when nobody tells anything any more.
-                drop(tokio::spawn(writer.run()));
-                let rollout = Rollout::new(client.clone(), known.clone(), events.clone());
-                let rollout = match &agents {
-                    Some((agents, _)) => rollout.with_agents(client.clone(), &agents.template),
-                    None => rollout,
-                };
-                let (publisher, notes) =
-                    Publisher::new(client.clone(), known.clone(), board.clone());
-                let publisher = publisher.telling(events);
-                let (stop_leading, stopped_leading) = oneshot::channel::<()>();
-                let operator =
-                    agents.map(|(agents, port)| Operator::new(client.clone(), agents, port, known));
-                let (publisher, leading, election) = match lease {
-                    None => (publisher, None, None),
-                    Some((lease, name)) => {
-                        let (elector, leading) = Elector::new(client, lease, name);
-                        let election = elector.run(async { drop(stopped_leading.await) });
-                        let publisher = publisher.while_leading(leading.clone());
-                        let election = (tokio::spawn(election), stop_leading);
-                        (publisher, Some(leading), Some(election))
-                    }
-                };
-                let rollout = tokio::spawn(rollout.run(leading.clone()));
-                let operator = operator.map(|operator| tokio::spawn(operator.run(leading)));
-                let engine = engine.telling(Box::new(move |news| match news {
-                    News::Planned(update) => notes.changed(update),
-                    News::Readable(id) => notes.read_again(id),
-                }));
-                let source = ClusterSource::new(engine, seen);
-                Self {
-                    engine: spawn_blocking(move || source.follow()),
-                    watches: Some(watches),
-                    stop,
-                    publisher: Some(tokio::spawn(publisher.run(std::future::pending()))),
-                    operator,
-                    rollout: Some(rollout),
-                    election,
-                }
-            }
-        }
-    }
-
-    /// Waits until a part has ended by itself, which is a defect.
-    async fn broken(&mut self) -> anyhow::Error {
-        let watches = async {
-            match &mut self.watches {
-                Some(watches) => watches.ended().await,
-                None => std::future::pending().await,
-            }
-        };
-        let part = tokio::select! {
-            _ = &mut self.engine => "planning",
-            () = ended(&mut self.publisher) => "publishing",
-            () = ended(&mut self.operator) => "keeping agents",
-            () = ended(&mut self.rollout) => "rolling out",
-            () = watches => "watching",
-        };
-        anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
-    }
-
-    async fn end(self) -> anyhow::Result<()> {
-        let Self {
-            engine,
-            watches,
-            stop,
-            publisher,
-            operator,
-            rollout,
-            election,
-        } = self;
-        for writer in [publisher, operator, rollout].into_iter().flatten() {
-            writer.abort();
-        }
-        if let Some((election, end)) = election {
-            drop(end);
-            election.await.context("end the election")?;
-        }
-        drop((watches, stop));
-        if engine.is_finished() {
-            return Ok(());
-        }
-        engine.await.context("end the engine")
-    }
-}
-
-/// Waits until a task has ended; for ever where there is none.
-async fn ended(task: &mut Option<JoinHandle<()>>) {
-    match task {
-        Some(task) => drop(task.await),
-        None => std::future::pending().await,
     }
 }

@@ -4,13 +4,17 @@
 //! Services away from nodes that have them (S-183).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use portolan_planner::model::{ClusterModel, Event, Object as _, ObjectChange, ProxyConfig};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
 use tracing::{error, info};
 
-use super::{Engine, Journal, Names, News};
+use super::compact::compact;
+use super::losses::Losses;
+use super::{Engine, Journal, Names, News, moment};
 use crate::changes::Came;
 use crate::known::Known;
 use crate::object::{Found, ObjectId};
@@ -18,6 +22,23 @@ use crate::watch::{Kind, Mark, Seen};
 
 /// What is planned at once. Under load this gathers what came while the last batch was planned.
 const BATCH: usize = 4096;
+
+/// How often the clock is looked at while a loss is in force.
+const CLOCK: Duration = Duration::from_secs(1);
+
+/// What [`ClusterSource::next`] waited for.
+enum Next {
+    /// Something was seen, or it is later than it was.
+    Now(Option<Seen>),
+    /// Nobody watches any more.
+    End,
+}
+
+impl From<Option<Seen>> for Next {
+    fn from(seen: Option<Seen>) -> Self {
+        seen.map_or(Self::End, |seen| Self::Now(Some(seen)))
+    }
+}
 
 /// Follows what watches see.
 #[derive(Debug)]
@@ -36,6 +57,8 @@ pub struct ClusterSource {
     journal: Journal,
     /// How far each kind was read.
     marks: BTreeMap<Kind, Mark>,
+    /// Endpoints that vanish in mass.
+    losses: Losses,
     /// When what is planned next came; the object may be a moment behind its times.
     came: Came,
 }
@@ -43,6 +66,7 @@ pub struct ClusterSource {
 impl ClusterSource {
     /// What comes out of `seen` goes to the engine.
     pub fn new(engine: Engine, seen: Receiver<Seen>) -> Self {
+        engine.known.write().planner.watch_endpoints();
         Self {
             engine,
             seen,
@@ -52,15 +76,16 @@ impl ClusterSource {
             settings_known: true,
             journal: Journal::default(),
             marks: BTreeMap::new(),
+            losses: Losses::default(),
             came: Came::default(),
         }
     }
 
     /// Follows until all watches have ended.
     pub fn follow(mut self) {
-        while let Some(first) = self.seen.blocking_recv() {
+        while let Next::Now(first) = self.next() {
             let start = Instant::now();
-            let mut batch = vec![first];
+            let mut batch: Vec<_> = first.into_iter().collect();
             while batch.len() < BATCH
                 && let Ok(next) = self.seen.try_recv()
             {
@@ -68,6 +93,15 @@ impl ClusterSource {
             }
             self.take_in(batch, start);
         }
+    }
+
+    /// What is seen next, or that it is time to look at the clock: a loss ends by itself.
+    fn next(&mut self) -> Next {
+        if !self.losses.needs_clock() {
+            return self.seen.blocking_recv().into();
+        }
+        let received = Handle::current().block_on(timeout(CLOCK, self.seen.recv()));
+        received.map_or(Next::Now(None), Next::from)
     }
 
     /// How much was seen and waits for kinds that were not listed yet.
@@ -84,9 +118,13 @@ impl ClusterSource {
                 info!(kind = kind.name(), objects = objects.len(), "listed");
             }
             self.look_at_settings(seen);
+            self.losses.look_at(seen);
         }
         self.waiting.extend(batch);
-        if !self.missing.is_empty() || !(self.settings_known || self.engine.published) {
+        let now = moment(SystemTime::now());
+        let may_begin =
+            self.engine.published || (self.settings_known && self.losses.may_begin(now));
+        if !self.missing.is_empty() || !may_begin {
             if self.waiting.len() > self.compacted * 2 + BATCH {
                 compact(&mut self.waiting);
                 self.compacted = self.waiting.len();
@@ -101,11 +139,14 @@ impl ClusterSource {
         if !(events.is_empty() && self.engine.published) {
             let came = std::mem::take(&mut self.came);
             self.engine.plan(events, &changed, start, came);
+        } else if self.losses.needs_clock() {
+            self.engine.plan(events, "the time", start, Came::default());
         } else if !changed.is_empty() {
             // What came cannot be planned, and is not what another change began with.
             self.came = Came::default();
         }
         self.engine.store.note_planned();
+        self.losses.tell(self.engine.known.read().planner.model());
     }
 
     /// Turns what was seen into events, and notes what is wrong with it.
@@ -189,76 +230,6 @@ impl ClusterSource {
             );
         }
         self.settings_known = known;
-    }
-}
-
-/// Leaves only the last word about each object: a kind may be missing for days. Of what cannot be
-/// read any more the last form that could be read stays as well (S-183).
-fn compact(waiting: &mut Vec<Seen>) {
-    let mut kept = Kept::default();
-    let mut last: Vec<Seen> = Vec::new();
-    for seen in waiting.drain(..).rev() {
-        kept.take(seen, &mut last);
-    }
-    last.reverse();
-    *waiting = last;
-}
-
-/// What is known when words are read from the last one to the first.
-#[derive(Default)]
-struct Kept {
-    listed: BTreeSet<Kind>,
-    /// Objects whose form, or end, is known.
-    settled: BTreeSet<ObjectId>,
-    /// Objects that cannot be read and have no form yet.
-    formless: BTreeSet<ObjectId>,
-    /// Kinds of which it is known how far they were read.
-    read: BTreeSet<Kind>,
-}
-
-impl Kept {
-    fn take(&mut self, seen: Seen, last: &mut Vec<Seen>) {
-        match seen {
-            Seen::All {
-                kind,
-                ref unreadable,
-                ..
-            } if self.listed.insert(kind) => {
-                let ids = unreadable.iter().map(|(id, _)| id.clone());
-                let formless = ids.filter(|id| !self.settled.contains(id));
-                self.formless.extend(formless.collect::<Vec<_>>());
-                last.push(seen);
-            }
-            // A later list stands for this one, but for what it could not read.
-            Seen::All { objects, .. } => {
-                let wanted = objects
-                    .into_iter()
-                    .filter(|found| self.formless.remove(&found.id()));
-                last.extend(wanted.map(|found| Seen::Present(Box::new(found))));
-            }
-            Seen::Present(ref found) if self.settles(&found.id()) => last.push(seen),
-            Seen::Gone(ref id) if self.settles(id) => last.push(seen),
-            Seen::Unreadable(ref id, _)
-                if !self.listed.contains(&Kind::of(id)) && !self.settled.contains(id) =>
-            {
-                if self.formless.insert(id.clone()) {
-                    last.push(seen);
-                }
-            }
-            // Only the last one counts, and it comes first here.
-            Seen::Read(kind, _) => {
-                if self.read.insert(kind) {
-                    last.push(seen);
-                }
-            }
-            Seen::Present(_) | Seen::Gone(_) | Seen::Unreadable(..) | Seen::Came { .. } => {}
-        }
-    }
-
-    /// Whether this is the last word about the form of an object.
-    fn settles(&mut self, id: &ObjectId) -> bool {
-        let listed = self.listed.contains(&Kind::of(id));
-        (self.formless.remove(id) || !listed) && self.settled.insert(id.clone())
     }
 }
 
@@ -351,7 +322,6 @@ fn kept(model: &ClusterModel, id: &ObjectId) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::SystemTime;
 
     use portolan_plan::ServiceId;
     use tokio::sync::mpsc;

@@ -10,6 +10,7 @@ mod detection;
 mod endpoint_slice;
 mod external;
 mod field;
+mod guard;
 mod node;
 mod proxy_config;
 mod rollout;

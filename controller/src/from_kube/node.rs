@@ -37,6 +37,7 @@ pub fn node(object: &core::Node) -> Result<Node, FieldError> {
     });
     let taints = object.spec.as_ref().and_then(|spec| spec.taints.as_ref());
     Ok(Node {
+        ready: is_ready(object),
         name: own_name(&object.metadata)?,
         zone,
         labels: labels(object),
@@ -49,6 +50,12 @@ pub fn node(object: &core::Node) -> Result<Node, FieldError> {
             .any(|taint| taint.key == SCALED_AWAY),
         ignored,
     })
+}
+
+fn is_ready(object: &core::Node) -> bool {
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let mut conditions = conditions.flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn labels(object: &core::Node) -> BTreeMap<Arc<str>, Arc<str>> {

@@ -8,6 +8,7 @@ use portolan_rollout::{Stage, State};
 
 use super::content::Content;
 use super::field::{FieldError, own_name};
+use super::guard::guarding;
 use super::rollout::{asked, rollout_state};
 
 /// A ProxyConfig: what nodes are served by it, which is what its status says while it has waves.
@@ -35,6 +36,7 @@ pub fn proxy_config(object: &Given) -> Result<ProxyConfig, FieldError> {
         name: asked.name,
         current: Arc::new(stored_revision(&state, state.current)?),
         staged,
+        guarding: asked.guarding,
     })
 }
 
@@ -58,6 +60,7 @@ fn at_once(name: Arc<str>, object: &Given, number: Option<u64>) -> Result<ProxyC
         name,
         current: Arc::new(Content::of(object, None).revision(number)?),
         staged: None,
+        guarding: guarding(object)?,
     })
 }
 

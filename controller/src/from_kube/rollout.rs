@@ -204,7 +204,7 @@ fn progress(
     })
 }
 
-fn seconds(time: Option<&Time>) -> Moment {
+pub(super) fn seconds(time: Option<&Time>) -> Moment {
     let seconds = time.map_or(0, |time| time.0.as_second());
     u64::try_from(seconds).unwrap_or_default()
 }

@@ -1,13 +1,18 @@
 //! What a cluster holds, as the user may read it.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use anyhow::anyhow;
 use clap::Args;
 use kube::Client;
+use portolan_planner::model::{Moment, ProxyConfig as Config};
 
+use super::OK;
 use crate::api_server::ApiServer;
+use crate::engine::moment;
 use crate::manifests::Manifests;
+use crate::object::{Found, ObjectId};
 use crate::{cli, watch};
 
 /// How the API server is reached.
@@ -42,5 +47,23 @@ pub(super) async fn read(client: &Client) -> anyhow::Result<Manifests> {
     let everything = watch::everything(client).await;
     let objects = Manifests::of_cluster(everything.map_err(|problem| anyhow!(problem))?);
     cli::plan::tell(&objects);
+    if let Some(held) = held(&objects, moment(SystemTime::now())) {
+        cli::plan::say(OK, &held);
+    }
     Ok(objects)
+}
+
+/// What nodes have that is in no object any more.
+fn held(objects: &Manifests, now: Moment) -> Option<String> {
+    let id = ObjectId::ProxyConfig(Config::DEFAULT.into());
+    let Found::ProxyConfig(config) = &**objects.objects.get(&id)? else {
+        return None;
+    };
+    let loss = config.guarding.stored.as_ref();
+    let loss = loss.filter(|_| config.guarding.holds_at(now))?;
+    Some(format!(
+        "note: nodes keep endpoints that vanished in mass ({}), which are not in what follows; status.guard of the \
+         ProxyConfig says more",
+        loss.id
+    ))
 }

@@ -67,8 +67,9 @@ pub fn config_status(
         conditions: accepted.into_iter().collect(),
         warnings,
         counts: Some(counts),
-        // Whoever rolls settings out writes it.
+        // Others write them.
         rollout: None,
+        guard: None,
     }
 }
 

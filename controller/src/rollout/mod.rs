@@ -31,6 +31,7 @@ use tracing::{info, warn};
 pub use report::report;
 pub use written::rollout_status;
 
+use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube::{self, FieldError};
 use crate::known::Shared;
@@ -174,7 +175,7 @@ impl Rollout {
             },
         };
         let asked = from_kube::asked(&config, agents.as_ref())?;
-        let now = seconds(SystemTime::now());
+        let now = moment(SystemTime::now());
         let state = match stored {
             None => State::first(asked.content.clone(), asked.generation, now),
             Some(stored) => from_kube::with_agents(stored, agents.as_ref()),
@@ -311,9 +312,4 @@ fn tell(before: &RolloutStatus, after: &RolloutStatus) {
         reason = after.reason.as_deref().unwrap_or_default(),
         "rollout"
     );
-}
-
-fn seconds(time: SystemTime) -> Moment {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }

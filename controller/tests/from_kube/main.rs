@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod external;
+mod guard;
 mod node;
 mod rollout;
 mod service;

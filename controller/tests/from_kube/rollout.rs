@@ -25,6 +25,7 @@ fn node(name: &str, zone: &str, labels: &[(&str, &str)]) -> Node {
             .collect(),
         addresses: Vec::new(),
         pod_cidrs: Vec::new(),
+        ready: true,
         deleted: false,
         scaled_away: false,
         ignored: Vec::new(),

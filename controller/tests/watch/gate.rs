@@ -207,3 +207,39 @@ fn settings_that_cannot_be_read_at_the_start_are_waited_for() {
     controller.sees([Seen::Present(Box::new(service("ab")))]);
     assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
 }
+
+/// A ProxyConfig by which endpoints are held, with these annotations.
+fn holding(annotations: &str) -> Found {
+    found(&format!(
+        "{{apiVersion: proxy.portolan.dev/v1alpha1, kind: ProxyConfig, metadata: {{name: default, annotations: {{{annotations}}}}}, \
+         spec: {{guard: {{mode: Hold, releaseAfter: 900000h}}}}, \
+         status: {{guard: {{id: loss-1, mode: Hold, since: '2020-01-01T00:00:00Z', releaseTime: '2120-01-01T00:00:00Z', \
+         lostEndpoints: 300, readyEndpoints: 300, message: ''}}}}}}"
+    ))
+}
+
+#[test]
+fn who_does_not_know_what_is_held_publishes_nothing_before_it_is_over() {
+    let approved = holding("proxy.portolan.dev/approve: loss-1");
+    let gone = Seen::Gone(approved.id());
+    let present = Seen::Present(Box::new(approved));
+    for end in [present, gone] {
+        let mut controller = Controller::new();
+        let mut lists = everything(vec![service("a")]);
+        lists.pop();
+        controller.sees(lists);
+        controller.sees([all(Kind::ProxyConfig, vec![holding("")])]);
+        controller.sees([Seen::Present(Box::new(service("ab")))]);
+        assert!(!controller.has_published());
+        let other = holding("proxy.portolan.dev/approve: loss-0");
+        controller.sees([Seen::Present(Box::new(other))]);
+        assert!(!controller.has_published(), "another one was approved");
+        controller.sees([end]);
+        assert!(controller.has_published());
+        assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
+        // From now on it sees by itself what vanishes.
+        controller.sees([Seen::Present(Box::new(holding("")))]);
+        controller.sees([Seen::Gone(service("a").id())]);
+        assert_eq!(controller.services(), ["shop/ab"]);
+    }
+}

@@ -119,6 +119,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::INSTALL,
     cluster::AGENTS,
     cluster::WAVES,
+    cluster::GUARD,
     cluster::TRACES,
     cluster::CHURN,
     cluster::MEMORY,

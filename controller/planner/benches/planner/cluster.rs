@@ -99,6 +99,7 @@ pub(crate) fn node(number: usize, zone: &str) -> Node {
         labels: std::collections::BTreeMap::new(),
         addresses: vec![address(192, number)],
         pod_cidrs: vec![pods.parse().unwrap()],
+        ready: true,
         deleted: false,
         scaled_away: false,
         ignored: Vec::new(),

@@ -9,11 +9,15 @@ use ipnet::IpNet;
 use portolan_plan::{Protocol, ServiceId, Settings};
 
 use super::claims::{Claim, claims_of};
+use super::guard::Guard;
 use super::kept::{Changed, Kept};
 use super::names::Names;
 use super::owners::Owners;
 use super::residents::Residents;
-use super::{EndpointSlice, Event, Node, ProxyConfig, Service, ServiceCidr, SliceId};
+use super::{
+    EndpointSlice, Event, Guarding, Loss, Moment, Node, ObjectChange, ProxyConfig, Service,
+    ServiceCidr, SliceId,
+};
 use crate::reverse::Reverse;
 
 /// Everything the planner knows about the cluster.
@@ -34,6 +38,8 @@ pub struct ClusterModel {
     names: Names,
     /// Where endpoints stand.
     residents: Residents,
+    /// Watches over endpoints, where somebody wants that.
+    guard: Option<Guard>,
 }
 
 /// What has to be planned again.
@@ -88,9 +94,10 @@ impl ClusterModel {
             }
             Event::EndpointSlice(mut change) => {
                 self.names.share(&mut change);
-                for changed in self.slices.apply(change) {
-                    self.slice_changed(&changed, &mut touched);
+                if let ObjectChange::Replace(all) = &mut change {
+                    all.extend(self.own_slices().map(|slice| (**slice).clone()));
                 }
+                self.change_slices(change, &mut touched);
             }
             Event::ServiceCidr(change) => {
                 touched.all_nodes |= !self.service_cidrs.apply(change).is_empty();
@@ -103,7 +110,7 @@ impl ClusterModel {
                         let none = || Arc::new(ProxyConfig::of(Settings::default()));
                         config.cloned().unwrap_or_else(none)
                     };
-                    let same = whole(config.as_ref()) == whole(self.config_in_force());
+                    let same = whole(config.as_ref()).serves_like(&whole(self.config_in_force()));
                     touched.all_nodes |= !same;
                     touched.all_services |= before.service_proxy_name != after.service_proxy_name;
                     touched.all_services |= before.external_ips != after.external_ips;
@@ -115,6 +122,11 @@ impl ClusterModel {
     }
 
     fn service_changed(&mut self, changed: &Changed<Service>, touched: &mut Touched) {
+        if changed.after.is_none()
+            && let Some(guard) = &mut self.guard
+        {
+            guard.look_at_all();
+        }
         for service in changed.before.iter() {
             for claim in claims_of(service) {
                 self.claims.remove(&claim, &service.id);
@@ -146,6 +158,11 @@ impl ClusterModel {
 
     fn node_changed(&mut self, changed: &Changed<Node>, touched: &mut Touched) {
         self.owners.follow(changed);
+        if let Some(guard) = &mut self.guard
+            && !changed.after.as_ref().is_some_and(|node| node.ready)
+        {
+            guard.look_at_all();
+        }
         let names = changed.both().map(|node| node.name.clone());
         touched.nodes.extend(names);
         let zone = |node: &Option<Arc<Node>>| node.as_ref()?.zone.clone();
@@ -177,6 +194,79 @@ impl ClusterModel {
         let (first, last) = addresses.into_inner();
         let claims = Claim::places(first, last);
         touched.services.extend(self.claims.range(claims).cloned());
+    }
+
+    fn change_slices(&mut self, change: ObjectChange<EndpointSlice>, touched: &mut Touched) {
+        for changed in self.slices.apply(change) {
+            self.watch_over(&changed);
+            self.slice_changed(&changed, touched);
+        }
+    }
+
+    /// Before anything else knows of the change.
+    fn watch_over(&mut self, changed: &Changed<EndpointSlice>) {
+        let Some(mut guard) = self.guard.take() else {
+            return;
+        };
+        let own = changed.both().next().map(|slice| &slice.id);
+        let stands = |service: &ServiceId, address: IpAddr| {
+            let slices = self.residents.slices_at(address);
+            let mut others = slices.filter(|id| Some(*id) != own && !id.is_held());
+            others.any(|id| {
+                let slice = self.slices.get(id);
+                slice.and_then(|slice| slice.service_id()).as_ref() == Some(service)
+            })
+        };
+        if !own.is_some_and(SliceId::is_held) {
+            guard.follow(changed, stands);
+        }
+        self.guard = Some(guard);
+    }
+
+    /// From now on endpoints are watched over.
+    pub(crate) fn watch_endpoints(&mut self) {
+        self.guard.get_or_insert_default();
+    }
+
+    /// It is so late while what comes next is taken in.
+    pub(crate) fn look_at_clock(&mut self, now: Moment) {
+        if let Some(guard) = &mut self.guard {
+            guard.look_at_clock(now);
+        }
+    }
+
+    /// Decides about endpoints that vanished, once everything that came together was taken in.
+    pub(crate) fn settle(&mut self) -> Touched {
+        let mut touched = Touched::default();
+        let Some(mut guard) = self.guard.take() else {
+            return touched;
+        };
+        let changes = guard.settle(&self.guarding(), |service, endpoint| {
+            let node = endpoint.node.as_ref().and_then(|node| self.nodes.get(node));
+            self.services.get(service).is_some() && node.is_some_and(|node| node.ready)
+        });
+        self.guard = Some(guard);
+        for change in changes {
+            self.change_slices(change, &mut touched);
+        }
+        touched
+    }
+
+    /// What is asked for, and stored, about endpoints that vanish in mass.
+    pub fn guarding(&self) -> Guarding {
+        let config = self.config_in_force();
+        config.map_or_else(Guarding::default, |config| config.guarding.clone())
+    }
+
+    /// The endpoints that vanished in mass, while that is reported or held.
+    pub fn loss(&self) -> Option<Loss> {
+        self.guard.as_ref().and_then(Guard::loss)
+    }
+
+    /// Slices of our own, of endpoints that vanished.
+    fn own_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        let ids = self.guard.iter().flat_map(Guard::own_slices);
+        ids.filter_map(|id| self.slices.get(&id))
     }
 
     fn slice_changed(&mut self, changed: &Changed<EndpointSlice>, touched: &mut Touched) {

@@ -22,6 +22,8 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// The ranges of its pods.
     pub pod_cidrs: Vec<IpNet>,
+    /// Its kubelet says that it is well. Endpoints that vanish elsewhere vanish for that.
+    pub ready: bool,
     /// Somebody deletes it.
     pub deleted: bool,
     /// The cluster's autoscaler is about to delete it (S-149).

@@ -9,7 +9,7 @@ use portolan_plan::{
 };
 use portolan_rollout::Reach;
 
-use super::{Node, Object};
+use super::{Guarding, Node, Object};
 
 /// A ProxyConfig; the one named `default` is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct ProxyConfig {
     pub current: Arc<Revision>,
     /// A change on its way.
     pub staged: Option<Arc<Staged>>,
+    /// What is done about endpoints that vanish in mass; no node's settings.
+    pub guarding: Guarding,
 }
 
 /// Settings for all nodes.
@@ -123,7 +125,13 @@ impl ProxyConfig {
                 ..Revision::default()
             }),
             staged: None,
+            guarding: Guarding::default(),
         }
+    }
+
+    /// Whether nodes are served alike by both.
+    pub fn serves_like(&self, other: &Self) -> bool {
+        (&self.current, &self.staged) == (&other.current, &other.staged)
     }
 
     /// What a node has.

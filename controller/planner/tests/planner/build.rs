@@ -99,6 +99,7 @@ pub(crate) struct GivenNode {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) pods: Vec<IpNet>,
+    pub(crate) not_ready: bool,
     pub(crate) deleted: bool,
     pub(crate) scaled_away: bool,
 }
@@ -241,6 +242,7 @@ impl GivenNode {
                 .collect(),
             addresses: self.addresses.clone(),
             pod_cidrs: self.pods.clone(),
+            ready: !self.not_ready,
             deleted: self.deleted,
             scaled_away: self.scaled_away,
             ignored: Vec::new(),

@@ -8,8 +8,8 @@ use crate::build::{
 };
 use portolan_plan::{LocalDetection, ServiceId, Settings};
 use portolan_planner::model::{
-    Event, ObjectChange, Override, ProxyConfig, Revision, ServiceCidr, SettingsPatch, SliceId,
-    Staged,
+    Event, Guarding, ObjectChange, Override, ProxyConfig, Revision, ServiceCidr, SettingsPatch,
+    SliceId, Staged,
 };
 use portolan_rollout::Reach;
 use proptest::prelude::*;
@@ -140,24 +140,27 @@ fn node() -> impl Strategy<Value = Event> {
     let addresses = proptest::sample::subsequence(vec!["192.168.1.1", "192.168.1.2"], 0..=2);
     let pods = proptest::option::weighted(0.3, select(vec!["10.244.0.8/29", "10.244.0.0/16"]));
     let pool = proptest::option::of(select(vec!["edge", "core"]));
-    let rest = (any::<bool>(), addresses, pods, pool);
-    (select(&NODES[..]), zone, rest).prop_map(|(name, zone, (deleted, addresses, pods, pool))| {
-        let zone = zone.map(Into::into);
-        GivenNode {
-            name: name.into(),
-            zone,
-            deleted,
-            labels: pool
-                .map(|pool| ("pool".into(), pool.into()))
-                .into_iter()
-                .collect(),
-            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            pods: pods.iter().map(|text| text.parse().unwrap()).collect(),
-            ..Default::default()
-        }
-        .build()
-        .into()
-    })
+    let rest = ((any::<bool>(), any::<bool>()), addresses, pods, pool);
+    (select(&NODES[..]), zone, rest).prop_map(
+        |(name, zone, ((deleted, not_ready), addresses, pods, pool))| {
+            let zone = zone.map(Into::into);
+            GivenNode {
+                name: name.into(),
+                zone,
+                deleted,
+                not_ready,
+                labels: pool
+                    .map(|pool| ("pool".into(), pool.into()))
+                    .into_iter()
+                    .collect(),
+                addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+                pods: pods.iter().map(|text| text.parse().unwrap()).collect(),
+                ..Default::default()
+            }
+            .build()
+            .into()
+        },
+    )
 }
 
 fn settings() -> impl Strategy<Value = Event> {
@@ -206,6 +209,7 @@ fn settings() -> impl Strategy<Value = Event> {
             name,
             current,
             staged,
+            guarding: Guarding::default(),
         }
         .into()
     })

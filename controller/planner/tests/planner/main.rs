@@ -9,6 +9,7 @@ mod compare;
 mod compare_cost;
 mod cost;
 mod explain;
+mod guard;
 mod histories;
 mod laws;
 mod places;

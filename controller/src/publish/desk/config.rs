@@ -159,8 +159,9 @@ impl Desk {
 
     fn write_config_status(&mut self, config: &crds::ProxyConfig, now: Now) {
         let mut old = config.status.clone().unwrap_or_default();
-        // That has another owner.
+        // Those have other owners.
         old.rollout = None;
+        old.guard = None;
         let previous = since(&old.conditions, condition::ACCEPTED);
         let judged = self.config.judged.as_ref();
         let known = self.shared.read();

@@ -1,0 +1,315 @@
+//! Endpoints that vanish in mass while their Services and Nodes are well: a broken controller, an emptied store.
+//!
+//! What vanished is remembered for a while ([`losses`]). Once it is too large a part of the cluster's ready
+//! endpoints it is a loss, which is reported, or held: endpoints then stay planned, in slices of our own, until
+//! somebody approves that they are gone, until the time for it is up, or until they are seen again. Additions and
+//! endpoints that are not ready any more always pass.
+//!
+//! Controllers see the same and decide the same; where they begin and end differently, what is stored counts
+//! ([`Guarding::stored`]). The clock comes in as an argument.
+
+mod losses;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use portolan_plan::ServiceId;
+pub use portolan_rollout::Moment;
+
+use self::losses::Losses;
+use super::kept::Changed;
+use super::{Endpoint, EndpointSlice, ObjectChange, SliceId};
+
+/// What is done about a loss.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GuardMode {
+    /// It is told, and passes.
+    #[default]
+    Report,
+    /// It is told, and does not reach nodes.
+    Hold,
+}
+
+/// What a loss is, and what is done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuardPolicy {
+    /// What is done.
+    pub mode: GuardMode,
+    /// More of the ready endpoints than this is a loss, 1 to 99 in a hundred.
+    pub max_loss_percent: u32,
+    /// Clusters with fewer ready endpoints are not judged.
+    pub min_endpoints: u32,
+    /// They vanished within so many seconds.
+    pub window: u64,
+    /// A loss is believed after so many seconds.
+    pub release_after: u64,
+}
+
+impl Default for GuardPolicy {
+    fn default() -> Self {
+        Self {
+            mode: GuardMode::Report,
+            max_loss_percent: 50,
+            min_endpoints: 200,
+            window: 60,
+            release_after: 1800,
+        }
+    }
+}
+
+/// A loss that the controller which leads has stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredLoss {
+    /// Its name.
+    pub id: Arc<str>,
+    /// When it was noticed.
+    pub since: Moment,
+}
+
+/// What the ProxyConfig says about losses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guarding {
+    /// What was asked for.
+    pub policy: GuardPolicy,
+    /// The loss that is known to all controllers.
+    pub stored: Option<StoredLoss>,
+    /// The loss that somebody approved.
+    pub approved: Option<Arc<str>>,
+}
+
+impl Guarding {
+    /// Whether a stored loss is held: who did not see what was before must not plan then.
+    pub fn holds_at(&self, now: Moment) -> bool {
+        let holds =
+            |stored: &StoredLoss| self.policy.mode == GuardMode::Hold && !self.is_over(stored, now);
+        self.stored.as_ref().is_some_and(holds)
+    }
+
+    /// Whether it was approved, or is as old as one may become.
+    pub fn is_over(&self, stored: &StoredLoss, now: Moment) -> bool {
+        self.approved.as_ref() == Some(&stored.id)
+            || now >= stored.since.saturating_add(self.policy.release_after)
+    }
+}
+
+/// A loss, as this controller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// When it was noticed.
+    pub since: Moment,
+    /// Endpoints that vanished and have not come back.
+    pub lost: usize,
+    /// Ready endpoints that there were, those included.
+    pub of: usize,
+    /// How many of them nodes still have.
+    pub held: usize,
+}
+
+#[derive(Debug)]
+struct InForce {
+    since: Moment,
+    of: usize,
+    /// By what name it is stored, once that was seen.
+    stored: Option<Arc<str>>,
+}
+
+/// Watches over endpoints.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    losses: Losses,
+    /// Ready endpoints in the slices of the cluster.
+    ready: usize,
+    in_force: Option<InForce>,
+    holding: bool,
+    now: Moment,
+    /// What vanishes later than this belongs to no loss.
+    until: Option<Moment>,
+}
+
+impl Guard {
+    /// It is now so late.
+    pub(super) fn look_at_clock(&mut self, now: Moment) {
+        self.now = now;
+    }
+
+    /// Takes in a change of a slice of the cluster, before anything else does. `stands` tells whether an endpoint of
+    /// a Service stands in another slice.
+    pub(super) fn follow(
+        &mut self,
+        changed: &Changed<EndpointSlice>,
+        stands: impl Fn(&ServiceId, IpAddr) -> bool,
+    ) {
+        let ready = |slice: &Option<Arc<EndpointSlice>>| {
+            let endpoints = slice.iter().flat_map(|slice| &slice.endpoints);
+            endpoints.filter(|endpoint| endpoint.ready).count()
+        };
+        self.ready = self.ready.saturating_sub(ready(&changed.before)) + ready(&changed.after);
+        if let Some(after) = &changed.after
+            && !self.losses.is_empty()
+        {
+            self.seen_again(changed.before.as_deref(), after, &stands);
+        }
+        if let Some(before) = &changed.before
+            && self.until.is_none_or(|until| self.now <= until)
+        {
+            self.gone(before, changed.after.as_deref(), &stands);
+        }
+    }
+
+    fn gone(
+        &mut self,
+        before: &Arc<EndpointSlice>,
+        after: Option<&EndpointSlice>,
+        stands: &impl Fn(&ServiceId, IpAddr) -> bool,
+    ) {
+        let Some(service) = before.service_id() else {
+            return;
+        };
+        let after = after.filter(|after| after.service == before.service);
+        let mut left: Vec<_> = after
+            .iter()
+            .flat_map(|slice| &slice.endpoints)
+            .map(|e| e.address)
+            .collect();
+        left.sort_unstable();
+        // What ends says so first, and then it was not ready any more.
+        let counts = |endpoint: &&Endpoint| {
+            endpoint.ready && !endpoint.terminating && endpoint.node.is_some()
+        };
+        for endpoint in before.endpoints.iter().filter(counts) {
+            if left.binary_search(&endpoint.address).is_err() && !stands(&service, endpoint.address)
+            {
+                self.losses.lose(before, &service, endpoint, self.now);
+            }
+        }
+    }
+
+    /// What is seen again was not lost. An address that comes to a Service that did not have it is another pod's.
+    fn seen_again(
+        &mut self,
+        before: Option<&EndpointSlice>,
+        after: &EndpointSlice,
+        stands: &impl Fn(&ServiceId, IpAddr) -> bool,
+    ) {
+        let Some(service) = after.service_id() else {
+            return;
+        };
+        for endpoint in &after.endpoints {
+            let address = endpoint.address;
+            if !self.losses.knows(address) {
+                continue;
+            }
+            let had = |slice: &EndpointSlice| slice.endpoints.iter().any(|e| e.address == address);
+            let own = self.losses.find_of(&service, address)
+                || before.is_some_and(had)
+                || stands(&service, address);
+            self.losses.find(address, own.then_some(&service));
+        }
+    }
+
+    /// Services or Nodes of what is lost may not be well any more.
+    pub(super) fn look_at_all(&mut self) {
+        self.losses.look_at_all();
+    }
+
+    /// Decides, and tells what changes in our own slices. `counts` tells whether an endpoint's Service is there and
+    /// its Node ready.
+    pub(super) fn settle(
+        &mut self,
+        guarding: &Guarding,
+        counts: impl Fn(&ServiceId, &Endpoint) -> bool,
+    ) -> Vec<ObjectChange<EndpointSlice>> {
+        self.losses.keep(counts);
+        self.follow_stored(guarding);
+        self.judge(&guarding.policy);
+        let reported = self
+            .in_force
+            .as_ref()
+            .filter(|_| guarding.policy.mode == GuardMode::Report);
+        self.until = reported.map(|loss| loss.since.saturating_add(guarding.policy.window));
+        let hold = self.in_force.is_some() && guarding.policy.mode == GuardMode::Hold;
+        if std::mem::replace(&mut self.holding, hold) != hold {
+            self.losses.look_at_all();
+        }
+        self.losses.changes(hold)
+    }
+
+    /// Begins and ends with the others.
+    fn follow_stored(&mut self, guarding: &Guarding) {
+        let Some(stored) = &guarding.stored else {
+            if self
+                .in_force
+                .as_ref()
+                .is_some_and(|loss| loss.stored.is_some())
+            {
+                self.end();
+            }
+            return;
+        };
+        let same_until = stored.since.saturating_add(guarding.policy.window);
+        if let Some(loss) = &mut self.in_force
+            && loss.stored.is_none()
+            && loss.since <= same_until
+        {
+            loss.stored = Some(stored.id.clone());
+            loss.since = stored.since;
+        }
+        let is_it = |loss: &InForce| loss.stored.as_ref() == Some(&stored.id);
+        if guarding.is_over(stored, self.now) {
+            if self.in_force.as_ref().is_some_and(is_it) {
+                self.end();
+            }
+        } else if self.in_force.is_none() {
+            self.in_force = Some(InForce {
+                since: stored.since,
+                of: self.ready + self.losses.len(),
+                stored: Some(stored.id.clone()),
+            });
+        }
+    }
+
+    fn judge(&mut self, policy: &GuardPolicy) {
+        if let Some(loss) = &self.in_force {
+            if self.losses.is_empty() || self.now >= loss.since.saturating_add(policy.release_after)
+            {
+                self.end();
+            }
+            return;
+        }
+        self.losses
+            .forget_before(self.now.saturating_sub(policy.window));
+        let (lost, of) = (self.losses.len(), self.ready + self.losses.len());
+        let is_judged = of >= usize::try_from(policy.min_endpoints).unwrap_or(usize::MAX);
+        let percent = usize::try_from(policy.max_loss_percent).unwrap_or(usize::MAX);
+        if is_judged && lost.saturating_mul(100) > percent.saturating_mul(of) {
+            self.in_force = Some(InForce {
+                since: self.now,
+                of,
+                stored: None,
+            });
+        }
+    }
+
+    /// What was lost is believed to be gone.
+    fn end(&mut self) {
+        self.in_force = None;
+        self.losses.forget();
+    }
+
+    /// The loss in force.
+    pub(super) fn loss(&self) -> Option<Loss> {
+        let loss = self.in_force.as_ref()?;
+        let lost = self.losses.len();
+        Some(Loss {
+            since: loss.since,
+            lost,
+            of: loss.of.max(self.ready + lost),
+            held: if self.holding { lost } else { 0 },
+        })
+    }
+
+    /// Our own slices.
+    pub(super) fn own_slices(&self) -> impl Iterator<Item = SliceId> {
+        self.losses.own_slices()
+    }
+}

@@ -1,0 +1,205 @@
+//! What a running controller is made of beside its server: the engine, what feeds it, and the tasks that write objects.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use anyhow::Context as _;
+use futures::future::select_all;
+use kube::Client;
+use tokio::sync::{oneshot, watch as latest};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::feed::Feed;
+use crate::agents::{Agents, Operator};
+use crate::board::Board;
+use crate::engine::{ClusterSource, Engine, ManifestSource, News};
+use crate::events::Events;
+use crate::guard::Guard;
+use crate::lease::{Elector, LeaseName};
+use crate::publish::Publisher;
+use crate::rollout::Rollout;
+use crate::store::Store;
+use crate::watch::{self, Watches};
+
+/// The engine on its thread, and what feeds it.
+pub(super) struct Following {
+    engine: JoinHandle<()>,
+    /// Dropping either ends the engine.
+    watches: Option<Watches>,
+    stop: SyncSender<()>,
+    writers: Writers,
+    election: Option<Election>,
+}
+
+/// Tasks that write objects, each with what it does; without a cluster there is nobody to write to.
+#[derive(Default)]
+struct Writers(Vec<(&'static str, JoinHandle<()>)>);
+
+impl Writers {
+    fn start(&mut self, does: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.push((does, tokio::spawn(task)));
+    }
+
+    /// Waits until one has ended by itself, and tells what it did.
+    async fn ended(&mut self) -> &'static str {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        let (_, index, _) = select_all(self.0.iter_mut().map(|(_, task)| task)).await;
+        self.0.remove(index).0
+    }
+}
+
+impl Following {
+    pub(super) fn start(
+        feed: Feed,
+        engine: Engine,
+        lease: Option<(LeaseName, String)>,
+        agents: Option<(Agents, u16)>,
+        store: &Arc<Store>,
+        board: &Arc<Board>,
+        own: &str,
+    ) -> Self {
+        match feed {
+            Feed::Manifests(path) => {
+                let (stop, stopped) = std::sync::mpsc::sync_channel(1);
+                let source = ManifestSource::new(engine, path);
+                Self {
+                    engine: spawn_blocking(move || source.follow(&stopped)),
+                    watches: None,
+                    stop,
+                    writers: Writers::default(),
+                    election: None,
+                }
+            }
+            Feed::Cluster(client) => {
+                let (watches, seen) = watch::start(&client);
+                let relist = watches.relist();
+                store.relist_by(move |kind| relist.ask(kind));
+                let (election, leading) = elect(&client, lease);
+                let (events, writer) = Events::new(client.clone(), own);
+                // Ends when nobody tells anything any more.
+                drop(tokio::spawn(writer.run()));
+                let cluster = Cluster {
+                    client,
+                    leading,
+                    events,
+                };
+                let (writers, engine) = cluster.write(engine, agents, board);
+                let source = ClusterSource::new(engine, seen);
+                Self {
+                    engine: spawn_blocking(move || source.follow()),
+                    watches: Some(watches),
+                    // Watches end it.
+                    stop: std::sync::mpsc::sync_channel(1).0,
+                    writers,
+                    election,
+                }
+            }
+        }
+    }
+
+    /// Waits until a part has ended by itself, which is a defect.
+    pub(super) async fn broken(&mut self) -> anyhow::Error {
+        let watches = async {
+            match &mut self.watches {
+                Some(watches) => watches.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let part = tokio::select! {
+            _ = &mut self.engine => "planning",
+            writer = self.writers.ended() => writer,
+            () = watches => "watching",
+        };
+        anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
+    }
+
+    pub(super) async fn end(self) -> anyhow::Result<()> {
+        let Self {
+            engine,
+            watches,
+            stop,
+            writers,
+            election,
+        } = self;
+        for (_, writer) in writers.0 {
+            writer.abort();
+        }
+        if let Some((election, end)) = election {
+            drop(end);
+            election.await.context("end the election")?;
+        }
+        drop((watches, stop));
+        if engine.is_finished() {
+            return Ok(());
+        }
+        engine.await.context("end the engine")
+    }
+}
+
+/// The task that takes part in an election; it ends, and gives its lease back, when it is told.
+type Election = (JoinHandle<()>, oneshot::Sender<()>);
+
+/// Whether this controller leads; `None` where there is no other one.
+type Leading = Option<latest::Receiver<bool>>;
+
+/// Takes part in an election, where there is one.
+fn elect(client: &Client, lease: Option<(LeaseName, String)>) -> (Option<Election>, Leading) {
+    let Some((lease, name)) = lease else {
+        return (None, None);
+    };
+    let (end, ended) = oneshot::channel::<()>();
+    let (elector, leading) = Elector::new(client.clone(), lease, name);
+    let election = elector.run(async { drop(ended.await) });
+    (Some((tokio::spawn(election), end)), Some(leading))
+}
+
+/// A cluster that is written to.
+struct Cluster {
+    client: Client,
+    leading: Leading,
+    events: Events,
+}
+
+impl Cluster {
+    /// Starts all that writes. The engine tells one of them what it planned.
+    fn write(
+        self,
+        engine: Engine,
+        agents: Option<(Agents, u16)>,
+        board: &Arc<Board>,
+    ) -> (Writers, Engine) {
+        let Self {
+            client,
+            leading,
+            events,
+        } = self;
+        let known = engine.known();
+        let mut writers = Writers::default();
+        let rollout = Rollout::new(client.clone(), known.clone(), events.clone());
+        let rollout = match &agents {
+            Some((agents, _)) => rollout.with_agents(client.clone(), &agents.template),
+            None => rollout,
+        };
+        writers.start("rolling out", rollout.run(leading.clone()));
+        let guard = Guard::new(client.clone(), known.clone(), events.clone());
+        writers.start("watching over endpoints", guard.run(leading.clone()));
+        let (publisher, notes) = Publisher::new(client.clone(), known.clone(), board.clone());
+        let publisher = publisher.telling(events);
+        let publisher = match &leading {
+            Some(leading) => publisher.while_leading(leading.clone()),
+            None => publisher,
+        };
+        writers.start("publishing", publisher.run(std::future::pending()));
+        if let Some((agents, port)) = agents {
+            let operator = Operator::new(client, agents, port, known);
+            writers.start("keeping agents", operator.run(leading));
+        }
+        let engine = engine.telling(Box::new(move |news| match news {
+            News::Planned(update) => notes.changed(update),
+            News::Readable(id) => notes.read_again(id),
+        }));
+        (writers, engine)
+    }
+}

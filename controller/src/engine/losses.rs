@@ -1,0 +1,90 @@
+//! What a controller does about endpoints that vanish in mass, beside planning: it waits where it has not seen what was
+//! before, and tells.
+
+use portolan_planner::model::{ClusterModel, Guarding, Loss, Moment, ProxyConfig};
+use tracing::{error, info, warn};
+
+use crate::object::{Found, ObjectId};
+use crate::watch::{Kind, Seen};
+
+/// Losses, as one controller follows them.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// What the ProxyConfig says.
+    guarding: Guarding,
+    /// A loss is in force.
+    loss: Option<Loss>,
+    /// It was said that this controller waits.
+    waits: bool,
+}
+
+impl Losses {
+    /// Follows the ProxyConfig: before anything was planned nobody else does.
+    pub(super) fn look_at(&mut self, seen: &Seen) {
+        let is_it = |id: &ObjectId| *id == ObjectId::ProxyConfig(ProxyConfig::DEFAULT.into());
+        let of = |found: &Found| match found {
+            Found::ProxyConfig(config) => config.guarding.clone(),
+            _ => Guarding::default(),
+        };
+        match seen {
+            Seen::All {
+                kind: Kind::ProxyConfig,
+                objects,
+                unreadable,
+            } => match objects.iter().find(|found| is_it(&found.id())) {
+                Some(found) => self.guarding = of(found),
+                // What cannot be read stays as it was.
+                None if unreadable.is_empty() => self.guarding = Guarding::default(),
+                None => {}
+            },
+            Seen::Present(found) if is_it(&found.id()) => self.guarding = of(found),
+            Seen::Gone(id) if is_it(id) => self.guarding = Guarding::default(),
+            _ => {}
+        }
+    }
+
+    /// Whether plans may be made for the first time. What others hold this controller has not seen: its plans would
+    /// take it from nodes.
+    pub(super) fn may_begin(&mut self, now: Moment) -> bool {
+        let waits = self.guarding.holds_at(now);
+        if waits && !self.waits {
+            let loss = self.guarding.stored.as_ref();
+            let id = loss.map_or("", |loss| &loss.id);
+            error!(
+                id,
+                "endpoints vanished in mass before this controller started, and the others hold them; no plan is \
+                 published before that is over, nodes keep what they have; status.guard of the ProxyConfig says until \
+                 when, and to let the endpoints go: kubectl annotate proxyconfig default --overwrite \
+                 proxy.portolan.dev/approve={id}"
+            );
+        }
+        self.waits = waits;
+        !waits
+    }
+
+    /// Whether something ends by itself.
+    pub(super) fn needs_clock(&self) -> bool {
+        self.loss.is_some() || self.guarding.stored.is_some()
+    }
+
+    /// Says what changed.
+    pub(super) fn tell(&mut self, model: &ClusterModel) {
+        let (before, now) = (self.loss.take(), model.loss());
+        self.loss = now;
+        match (before, now) {
+            (None, Some(loss)) => warn!(
+                lost = loss.lost,
+                of = loss.of,
+                held = loss.held,
+                "ready endpoints vanished in mass while their nodes are ready; status.guard of the ProxyConfig says more"
+            ),
+            (Some(loss), None) if loss.held > 0 => {
+                info!(
+                    held = loss.held,
+                    "what vanished in mass is not held any more"
+                );
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Stores that endpoints vanished in mass, and that it is over.
+//!
+//! Every controller watches over endpoints while it plans (`portolan_planner::model`), so nothing waits for this task:
+//! it writes what the controller that leads has noticed into `status.guard` of the ProxyConfig, where people read it,
+//! approve it by its name, and the other controllers begin and end with it.
+//!
+//! Touches: the API server (the ProxyConfig), the clock.
+
+mod record;
+
+use std::time::{Duration, SystemTime};
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use portolan_crds::{GuardStatus, ProxyConfig};
+use portolan_planner::model::ProxyConfig as Config;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use crate::engine::moment;
+use crate::events::Events;
+use crate::from_kube;
+use crate::known::Shared;
+
+/// Who we are to the API server: the rest of the status has other owners.
+const MANAGER: &str = "portolan-guard";
+/// How often it is looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+/// How long one look may take.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The task.
+pub struct Guard {
+    configs: Api<ProxyConfig>,
+    shared: Shared,
+    events: Events,
+    /// What was said and is still so.
+    said: String,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// Stores what is noticed in what is known, and tells of it.
+    pub fn new(client: Client, shared: Shared, events: Events) -> Self {
+        Self {
+            configs: Api::all(client),
+            shared,
+            events,
+            said: String::new(),
+        }
+    }
+
+    /// Stores while this says so; always where there is no other controller. Never ends by itself.
+    pub async fn run(mut self, leading: Option<watch::Receiver<bool>>) {
+        loop {
+            if leading.as_ref().is_none_or(|leads| *leads.borrow()) {
+                self.look().await;
+            }
+            sleep(PERIOD).await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let trouble = match timeout(LONGEST, self.follow()).await {
+            Ok(Ok(())) => return self.said.clear(),
+            // Somebody wrote it meanwhile: the next look knows.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the API server does not answer".into(),
+        };
+        if self.said != trouble {
+            warn!(
+                "endpoints that vanished in mass are not written down at present: {trouble}; may this controller get \
+                 proxyconfigs and patch proxyconfigs/status?"
+            );
+            self.said = trouble;
+        }
+    }
+
+    async fn follow(&self) -> Result<(), kube::Error> {
+        let (guarding, loss) = {
+            let known = self.shared.read();
+            let model = known.planner.model();
+            let guarding = model
+                .config_in_force()
+                .map(|config| config.guarding.clone());
+            (guarding, model.loss())
+        };
+        let nothing = guarding
+            .as_ref()
+            .is_some_and(|guarding| guarding.stored.is_none());
+        if nothing && loss.is_none() {
+            return Ok(());
+        }
+        let Some(config) = self.configs.get_opt(Config::DEFAULT).await? else {
+            return Ok(());
+        };
+        // Whoever reads it for planning says what is wrong with it.
+        let Ok(Config {
+            guarding: asked, ..
+        }) = from_kube::proxy_config(&config)
+        else {
+            return Ok(());
+        };
+        if guarding.as_ref().is_some_and(|guarding| *guarding != asked) {
+            // What this controller noticed may be of another time.
+            return Ok(());
+        }
+        let stored = config
+            .status
+            .as_ref()
+            .and_then(|status| status.guard.as_ref());
+        let now = moment(SystemTime::now());
+        let wanted = match guarding {
+            Some(_) => record::wanted(&asked, stored, loss, now),
+            // Nothing was planned yet.
+            None => record::kept(&asked, stored, now),
+        };
+        if wanted.as_ref() == stored {
+            return Ok(());
+        }
+        self.store(&config, wanted.as_ref()).await?;
+        if let Some(event) = record::news(&asked, stored, wanted.as_ref(), now) {
+            self.events.tell(event);
+        }
+        Ok(())
+    }
+
+    async fn store(
+        &self,
+        config: &ProxyConfig,
+        wanted: Option<&GuardStatus>,
+    ) -> Result<(), kube::Error> {
+        let status = match wanted {
+            Some(wanted) => json!({"guard": wanted}),
+            None => json!({}),
+        };
+        let object = json!({
+            "apiVersion": "proxy.portolan.dev/v1alpha1",
+            "kind": "ProxyConfig",
+            "metadata": {
+                "name": config.name_any(),
+                // What was decided is about this version and no other one.
+                "resourceVersion": config.resource_version(),
+            },
+            "status": status,
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(object);
+        self.configs
+            .patch_status(&config.name_any(), &params, &patch)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! What is stored about a loss, and what is told. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use portolan_crds::{GuardMode as Stored, GuardStatus};
+use portolan_plan::Period;
+use portolan_planner::model::{GuardMode, Guarding, Loss, Moment, StoredLoss};
+
+use crate::events::{About, Event, Severity};
+
+/// What is to be stored, by whoever has seen what was before.
+pub(super) fn wanted(
+    guarding: &Guarding,
+    stored: Option<&GuardStatus>,
+    loss: Option<Loss>,
+    now: Moment,
+) -> Option<GuardStatus> {
+    let loss = loss?;
+    let stored = stored.zip(guarding.stored.as_ref());
+    let stored = stored.filter(|(_, of)| !guarding.is_over(of, now));
+    let (id, since) = match stored {
+        Some((_, of)) => (of.id.to_string(), of.since),
+        None => (name(loss.since), loss.since),
+    };
+    let of = StoredLoss {
+        id: id.as_str().into(),
+        since,
+    };
+    // This controller learns in a moment that it is over.
+    if guarding.is_over(&of, now) {
+        return None;
+    }
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let ready = stored.map_or(count(loss.of), |(stored, _)| stored.ready_endpoints);
+    let mut status = GuardStatus {
+        mode: match guarding.policy.mode {
+            GuardMode::Report => Stored::Report,
+            GuardMode::Hold => Stored::Hold,
+        },
+        since: time(since),
+        release_time: time(since.saturating_add(guarding.policy.release_after)),
+        lost_endpoints: count(loss.lost),
+        ready_endpoints: ready.max(count(loss.lost)),
+        message: String::new(),
+        id,
+    };
+    status.message = message(&status, guarding);
+    Some(status)
+}
+
+/// What stays stored, as whoever has not seen what was before can say.
+pub(super) fn kept(
+    guarding: &Guarding,
+    stored: Option<&GuardStatus>,
+    now: Moment,
+) -> Option<GuardStatus> {
+    let of = guarding.stored.as_ref()?;
+    stored.filter(|_| !guarding.is_over(of, now)).cloned()
+}
+
+/// What is worth an event: that it begins, and how it ends.
+pub(super) fn news(
+    guarding: &Guarding,
+    before: Option<&GuardStatus>,
+    after: Option<&GuardStatus>,
+    now: Moment,
+) -> Option<Event> {
+    let id = |status: Option<&GuardStatus>| status.map(|status| status.id.clone());
+    if id(before) == id(after) {
+        return None;
+    }
+    let (severity, reason, note) = match (before, after) {
+        (_, Some(after)) => (
+            Severity::Warning,
+            "EndpointsVanished",
+            after.message.clone(),
+        ),
+        (Some(before), None) => {
+            let of = guarding.stored.as_ref();
+            let why = match of {
+                Some(of) if guarding.approved.as_ref() == Some(&of.id) => "it was approved",
+                Some(of) if guarding.is_over(of, now) => "its time is over",
+                _ => "they were seen again, or their Services or nodes are not well any more",
+            };
+            let note = format!("{}: {} endpoints: {why}", before.id, before.lost_endpoints);
+            (Severity::Normal, "EndpointsReleased", note)
+        }
+        (None, None) => return None,
+    };
+    Some(Event {
+        about: About::ProxyConfig,
+        severity,
+        reason: reason.into(),
+        action: "Guard",
+        note,
+    })
+}
+
+fn message(status: &GuardStatus, guarding: &Guarding) -> String {
+    let window = Period::milliseconds(guarding.policy.window.saturating_mul(1000));
+    let (lost, of, id) = (status.lost_endpoints, status.ready_endpoints, &status.id);
+    let what = format!(
+        "{lost} of {of} ready endpoints vanished within {window} while their Services are there and their nodes are \
+         Ready; look at who writes EndpointSlices"
+    );
+    match status.mode {
+        Stored::Report => {
+            format!("{what}. Nodes have lost them; with spec.guard.mode Hold they would not")
+        }
+        Stored::Hold => format!(
+            "{what}. Nodes keep them until {}; to let them go: kubectl annotate proxyconfig default --overwrite \
+             proxy.portolan.dev/approve={id}",
+            status.release_time.0
+        ),
+    }
+}
+
+/// What a loss is called: when it was noticed.
+fn name(since: Moment) -> String {
+    time(since).0.strftime("loss-%Y%m%d-%H%M%S").to_string()
+}
+
+fn time(moment: Moment) -> Time {
+    let seconds = i64::try_from(moment).unwrap_or(i64::MAX);
+    Time(Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SINCE: Moment = 1_795_464_000;
+
+    fn guarding(mode: GuardMode) -> Guarding {
+        let mut guarding = Guarding::default();
+        guarding.policy.mode = mode;
+        guarding
+    }
+
+    /// What the API server brings back once this was stored.
+    fn storing(mut guarding: Guarding, status: Option<&GuardStatus>) -> Guarding {
+        guarding.stored = status.map(|status| StoredLoss {
+            id: status.id.as_str().into(),
+            since: u64::try_from(status.since.0.as_second()).unwrap(),
+        });
+        guarding
+    }
+
+    fn loss(lost: usize) -> Option<Loss> {
+        Some(Loss {
+            since: SINCE,
+            lost,
+            of: 300,
+            held: lost,
+        })
+    }
+
+    fn told(
+        guarding: &Guarding,
+        before: Option<&GuardStatus>,
+        after: Option<&GuardStatus>,
+        now: Moment,
+    ) -> String {
+        match news(guarding, before, after, now) {
+            Some(event) => format!("{:?} {}: {}", event.severity, event.reason, event.note),
+            None => "nothing".into(),
+        }
+    }
+
+    #[test]
+    fn a_loss_is_stored_by_its_time_and_told_once() {
+        let held = guarding(GuardMode::Hold);
+        let first = wanted(&held, None, loss(200), SINCE + 1);
+        let known = storing(held.clone(), first.as_ref());
+        let second = wanted(&known, first.as_ref(), loss(180), SINCE + 3);
+        let reported = wanted(&guarding(GuardMode::Report), None, loss(200), SINCE);
+        let status = second.clone().unwrap();
+        let figures = (status.lost_endpoints, status.ready_endpoints, &*status.id);
+        assert_eq!(figures, (180, 300, "loss-20261123-200000"));
+        let lines = [
+            told(&held, None, first.as_ref(), SINCE + 1),
+            told(&known, first.as_ref(), second.as_ref(), SINCE + 3),
+            told(&known, second.as_ref(), None, SINCE + 4),
+            told(&known, second.as_ref(), None, SINCE + 1800),
+            told(&held, None, reported.as_ref(), SINCE),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        Warning EndpointsVanished: 200 of 300 ready endpoints vanished within 1m while their Services are there and their nodes are Ready; look at who writes EndpointSlices. Nodes keep them until 2026-11-23T20:30:00Z; to let them go: kubectl annotate proxyconfig default --overwrite proxy.portolan.dev/approve=loss-20261123-200000
+        nothing
+        Normal EndpointsReleased: loss-20261123-200000: 180 endpoints: they were seen again, or their Services or nodes are not well any more
+        Normal EndpointsReleased: loss-20261123-200000: 180 endpoints: its time is over
+        Warning EndpointsVanished: 200 of 300 ready endpoints vanished within 1m while their Services are there and their nodes are Ready; look at who writes EndpointSlices. Nodes have lost them; with spec.guard.mode Hold they would not
+        ");
+        let mut approved = known;
+        approved.approved = Some(status.id.as_str().into());
+        let approved = told(&approved, second.as_ref(), None, SINCE + 4);
+        assert!(
+            approved.ends_with("180 endpoints: it was approved"),
+            "{approved}"
+        );
+    }
+
+    #[test]
+    fn a_loss_that_is_over_is_not_stored_again() {
+        let held = guarding(GuardMode::Hold);
+        let first = wanted(&held, None, loss(200), SINCE);
+        let mut known = storing(held, first.as_ref());
+        // The planner still has it: it looks at the clock once a second.
+        assert_eq!(
+            wanted(&known, first.as_ref(), loss(200), SINCE + 1800),
+            None
+        );
+        known.approved = Some("loss-20261123-200000".into());
+        assert_eq!(wanted(&known, first.as_ref(), loss(200), SINCE + 1), None);
+        // Another one is another one.
+        let next = Some(Loss {
+            since: SINCE + 100,
+            ..loss(250).unwrap()
+        });
+        let next = wanted(&known, first.as_ref(), next, SINCE + 101).unwrap();
+        assert_eq!(next.id, "loss-20261123-200140");
+    }
+
+    #[test]
+    fn who_has_not_seen_what_was_before_ends_it_by_time_and_word_alone() {
+        let held = guarding(GuardMode::Hold);
+        let first = wanted(&held, None, loss(200), SINCE);
+        let mut known = storing(held, first.as_ref());
+        assert_eq!(kept(&known, first.as_ref(), SINCE + 1799), first);
+        assert_eq!(kept(&known, first.as_ref(), SINCE + 1800), None);
+        known.approved = Some("loss-20261123-200000".into());
+        assert_eq!(kept(&known, first.as_ref(), SINCE + 1), None);
+        // Who has seen it says that nothing is lost any more.
+        known.approved = None;
+        assert_eq!(wanted(&known, first.as_ref(), None, SINCE + 1), None);
+    }
+}

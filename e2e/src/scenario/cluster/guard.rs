@@ -1,0 +1,375 @@
+//! Endpoints that vanish in mass on a real API server: held until somebody approves, whoever leads and whoever starts
+//! anew in the middle; or only told of.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
+use portolan_plan::PlanHash;
+use serde_json::{Value, json};
+
+use super::replicas::Replica;
+use super::rig::{Rig, Size};
+use crate::control_plane::Options;
+use crate::light_agents::LightAgents;
+use crate::scenario::{Checks, Scenario, Stage};
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "guard",
+    shows: "endpoints that vanish in mass while their nodes are Ready are held until somebody approves, or told of",
+    run,
+};
+
+const NODES: u8 = 4;
+const SLICES: u8 = 3;
+const ENDPOINTS: u8 = 100;
+const ALL: usize = SLICES as usize * ENDPOINTS as usize;
+/// Until something is seen, on hardware: a look every 2 s.
+const SOON: Duration = Duration::from_secs(20);
+/// Until another controller leads, which has 15 s without a word behind it.
+const TAKEN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+/// So long nothing happens where nothing should.
+const QUIET: Duration = Duration::from_secs(5);
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: many}
+spec:
+  clusterIP: 10.96.0.90
+  ports: [{name: http, port: 80, targetPort: 8080}]
+";
+
+/// Everything, as the story goes on.
+struct Story<'r, 'a> {
+    rig: &'r Rig<'a>,
+    stage: &'a Stage,
+    replicas: Vec<Replica>,
+}
+
+/// What is stored, and how many endpoints each node has.
+#[derive(Debug)]
+struct Seen {
+    guard: Value,
+    endpoints: BTreeMap<String, usize>,
+}
+
+impl Seen {
+    fn all_have(&self, count: usize) -> bool {
+        self.endpoints.len() == usize::from(NODES)
+            && self.endpoints.values().all(|own| *own == count)
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.guard[field].as_str().unwrap_or_default()
+    }
+}
+
+impl Story<'_, '_> {
+    fn look(&self) -> Result<Seen> {
+        let words = ["get", "proxyconfig", "-o", "json"];
+        let configs: Value = serde_json::from_str(&self.rig.plane.kubectl(&words)?)?;
+        let agents = self.rig.agents()?;
+        let count = |node: &str| {
+            let plan = agents.plan(node)?;
+            let ports = plan
+                .services
+                .iter()
+                .filter(|service| &*service.name == "many");
+            let ports = ports.flat_map(|service| &service.ports);
+            Some((
+                node.to_owned(),
+                ports.map(|port| port.internal.endpoints.len()).sum(),
+            ))
+        };
+        Ok(Seen {
+            guard: configs["items"][0]["status"]["guard"].clone(),
+            endpoints: agents.nodes().filter_map(count).collect(),
+        })
+    }
+
+    fn until(&self, what: &str, limit: Duration, is: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        let asked = || Ok(Some(self.look()?).filter(|seen| is(seen)));
+        let missing = || format!("{:?}\n{}", self.look(), self.said());
+        self.stage.waits.until(what, limit, LOOK, asked, missing)
+    }
+
+    fn said(&self) -> String {
+        let lines = self.replicas.iter().map(|replica| {
+            let said = replica.said();
+            let lines: Vec<_> = said.lines().collect();
+            let last = lines[lines.len().saturating_sub(8)..].join("\n  ");
+            format!("{}:\n  {last}\n", replica.name)
+        });
+        lines.collect()
+    }
+
+    fn ask(&self, guard: &Value) -> Result<()> {
+        let patch = json!({"spec": {"guard": guard}}).to_string();
+        let words = [
+            "patch",
+            "proxyconfig",
+            "default",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        self.rig.plane.kubectl(&words)?;
+        Ok(())
+    }
+
+    /// Whoever writes EndpointSlices takes all of them away.
+    fn empty(&self) -> Result<()> {
+        let words = [
+            "delete",
+            "endpointslices",
+            "-l",
+            "kubernetes.io/service-name=many",
+            "--wait=false",
+        ];
+        self.rig.plane.kubectl(&words)?;
+        Ok(())
+    }
+
+    fn fill(&self) -> Result<()> {
+        let all: String = (1..=SLICES).map(slice).collect();
+        self.rig.plane.apply(&all)?;
+        Ok(())
+    }
+
+    fn approve(&self, id: &str) -> Result<()> {
+        let approved = format!("proxy.portolan.dev/approve={id}");
+        let words = [
+            "annotate",
+            "proxyconfig",
+            "default",
+            "--overwrite",
+            &approved,
+        ];
+        self.rig.plane.kubectl(&words)?;
+        Ok(())
+    }
+
+    fn hashes(&self) -> Result<Vec<Option<PlanHash>>> {
+        let agents = self.rig.agents()?;
+        Ok(agents.nodes().map(|node| agents.hash(node)).collect())
+    }
+
+    fn leader(&self) -> Result<usize> {
+        let path = "jsonpath={.spec.holderIdentity}";
+        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
+        let holder = self.rig.plane.kubectl(&words)?;
+        let mut replicas = self.replicas.iter();
+        let found = replicas.position(|replica| replica.name == holder);
+        found.with_context(|| format!("{holder:?} leads"))
+    }
+
+    fn told(&self, reason: &str) -> Result<()> {
+        let words = ["get", "events", "-A", "-o", "json"];
+        let told = || {
+            let events: Value = serde_json::from_str(&self.rig.plane.kubectl(&words)?)?;
+            let mut events = events["items"].as_array().into_iter().flatten();
+            let is = |event: &Value| {
+                event["reason"] == reason && event["involvedObject"]["kind"] == "ProxyConfig"
+            };
+            Ok(events.any(is).then_some(()))
+        };
+        self.stage
+            .waits
+            .until(reason, SOON, LOOK, told, || self.said())
+    }
+}
+
+/// A slice of a hundred endpoints, on all nodes in turn.
+fn slice(number: u8) -> String {
+    let mut text = head(number);
+    for host in 1..=ENDPOINTS {
+        let node = host % NODES + 1;
+        // Writing into a text never fails.
+        let _ = writeln!(
+            text,
+            "- {{addresses: [10.200.{number}.{host}], nodeName: node-{node}, conditions: {{ready: true}}}}"
+        );
+    }
+    text
+}
+
+fn head(number: u8) -> String {
+    format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: many-{number}, labels: {{kubernetes.io/service-name: many}}}}\naddressType: IPv4\nports: [{{name: http, port: 8080, protocol: TCP}}]\nendpoints:\n"
+    )
+}
+
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let size = Size {
+        nodes: NODES,
+        pods_a_node: 1,
+    };
+    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    rig.plane.apply(SERVICE)?;
+    let replicas = ["a", "b"].map(|name| Replica::new(&rig, name));
+    let mut replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
+    for replica in &mut replicas {
+        replica.start()?;
+    }
+    let sockets = replicas
+        .iter()
+        .map(|replica| Address::Unix(replica.socket.clone()));
+    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
+    let nodes = (1..=NODES).map(|number| (format!("node-{number}"), ways.clone()));
+    rig.set_agents(LightAgents::start_with(nodes)?);
+    rig.wait_first_plans()?;
+    let mut story = Story {
+        rig: &rig,
+        stage,
+        replicas,
+    };
+    story.fill()?;
+    story.until("all endpoints on all nodes", SOON, |seen| {
+        seen.all_have(ALL)
+    })?;
+    // Somebody has to have made the ProxyConfig.
+    let made = || Ok(story.ask(&json!({"mode": "Hold"})).is_ok().then_some(()));
+    stage
+        .waits
+        .until("a ProxyConfig", TAKEN, LOOK, made, || story.said())?;
+    std::thread::sleep(QUIET);
+    let id = held(&story, checks)?;
+    passes(&story, checks)?;
+    anew(&mut story, checks, &id)?;
+    reported(&story, checks)?;
+    let forbidden = rig.audit()?.forbidden();
+    checks.require(
+        "the controllers need no more rights than they have",
+        forbidden.is_empty(),
+        &format!("{forbidden:?}"),
+    );
+    Ok(())
+}
+
+fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
+    let before = story.hashes()?;
+    story.empty()?;
+    let seen = story.until("what vanished to be told", SOON, |seen| {
+        seen.text("mode") == "Hold"
+    })?;
+    std::thread::sleep(QUIET);
+    checks.require(
+        "all EndpointSlices were deleted, and nodes have the plans that they had, what went first given back",
+        story.hashes()? == before,
+        &format!("{seen:?}"),
+    );
+    let message = seen.text("message");
+    let lost = (
+        seen.guard["lostEndpoints"].as_u64(),
+        seen.guard["readyEndpoints"].as_u64(),
+    );
+    let says = message.contains("approve=") && message.contains("300 of 30");
+    checks.require(
+        "status.guard says what vanished, until when it is held, and what to do",
+        lost.0 == Some(300) && lost.1 >= Some(300) && says,
+        &format!("{seen:?}"),
+    );
+    let table = story.rig.plane.kubectl(&["get", "proxyconfig"])?;
+    checks.require(
+        "kubectl get proxyconfig shows it",
+        table.contains("Hold"),
+        &table,
+    );
+    checks.check("an event tells of it", story.told("EndpointsVanished"));
+    Ok(seen.text("id").to_owned())
+}
+
+fn passes(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    let new =
+        head(9) + "- {addresses: [10.200.9.1], nodeName: node-1, conditions: {ready: true}}\n";
+    story.rig.plane.apply(&new)?;
+    let more = story.until("one more", SOON, |seen| seen.all_have(ALL + 1));
+    checks.check("a new endpoint reaches nodes meanwhile", more.map(drop));
+    let sick = head(1)
+        + "- {addresses: [10.200.1.1], nodeName: node-2, conditions: {ready: false, serving: false}}\n";
+    story.rig.plane.apply(&sick)?;
+    let less = story.until("one less", SOON, |seen| seen.all_have(ALL));
+    checks.check("so does that one is not ready any more", less.map(drop));
+    Ok(())
+}
+
+/// Both controllers are started anew, one after the other: whoever was not there does not know what is held.
+fn anew(story: &mut Story<'_, '_>, checks: &mut Checks, id: &str) -> Result<()> {
+    let before = story.hashes()?;
+    story.rig.agents()?.begin_history();
+    let leader = story.leader()?;
+    for index in [leader, 1 - leader] {
+        let replica = &mut story.replicas[index];
+        replica.running.take().context("it does not run")?.kill()?;
+        replica.start()?;
+        // Its log goes on: it says that it waits once in each life.
+        let replica = &story.replicas[index];
+        let waits = || {
+            Ok(replica
+                .said()
+                .contains("before this controller started")
+                .then_some(()))
+        };
+        let result = story
+            .stage
+            .waits
+            .until("it to wait", SOON, LOOK, waits, || story.said());
+        checks.check(
+            &format!("controller {} starts anew and makes no plans", replica.name),
+            result,
+        );
+        std::thread::sleep(QUIET);
+        let seen = story.look()?;
+        let back: Vec<_> = story.rig.agents()?.went_back().map(str::to_owned).collect();
+        checks.require(
+            "nodes keep what they have",
+            story.hashes()? == before && back.is_empty() && seen.text("id") == id,
+            &format!("{back:?} {seen:?}"),
+        );
+    }
+    story.approve("loss-of-another-time")?;
+    std::thread::sleep(QUIET);
+    checks.require(
+        "the name of another loss approves nothing",
+        story.hashes()? == before,
+        &format!("{:?}", story.look()?),
+    );
+    story.approve(id)?;
+    let gone = story.until("the end of it", TAKEN, |seen| {
+        seen.all_have(1) && seen.guard.is_null()
+    });
+    checks.check(
+        "once it is approved the endpoints go, and nothing is stored any more",
+        gone.map(drop),
+    );
+    checks.check(
+        "an event tells of that, too",
+        story.told("EndpointsReleased"),
+    );
+    Ok(())
+}
+
+fn reported(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+    story.fill()?;
+    story.until("all endpoints again", SOON, |seen| seen.all_have(ALL + 1))?;
+    story.ask(&json!({"mode": "Report", "releaseAfter": "15s"}))?;
+    std::thread::sleep(QUIET);
+    story.empty()?;
+    let seen = story.until("a report", SOON, |seen| seen.text("mode") == "Report")?;
+    let gone = story.until("none on any node", SOON, |seen| seen.all_have(0));
+    checks.check(
+        "with mode Report they go at once, and it is told",
+        gone.map(drop),
+    );
+    ensure!(seen.guard["lostEndpoints"] == json!(ALL + 1), "{seen:?}");
+    let over = story.until("its end", TAKEN, |seen| seen.guard.is_null());
+    checks.check("a report ends by itself", over.map(drop));
+    story.fill()?;
+    let back = story.until("all endpoints again", SOON, |seen| seen.all_have(ALL));
+    checks.check("and endpoints that come back are served", back.map(drop));
+    Ok(())
+}
