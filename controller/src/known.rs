@@ -15,6 +15,8 @@ pub struct Known {
     /// Objects that are there and cannot be read: the field, what is wrong, what to check next.
     /// The last form that could be read stays planned (S-183).
     pub left_out: BTreeMap<ObjectId, String>,
+    /// Nothing is planned before a loss is over that others hold.
+    pub waits: bool,
 }
 
 /// What is known, shared.

@@ -206,7 +206,9 @@ struct Losses(Shared);
 
 impl Collector for Losses {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let loss = self.0.read().planner.model().loss();
+        let known = self.0.read();
+        let (loss, waits) = (known.planner.model().loss(), known.waits);
+        drop(known);
         let gauges = [
             (
                 "portolan_controller_endpoints_vanished",
@@ -217,6 +219,11 @@ impl Collector for Losses {
                 "portolan_controller_endpoints_held",
                 "Of the ready endpoints that vanished in mass, those that nodes keep",
                 loss.map_or(0, |loss| loss.held),
+            ),
+            (
+                "portolan_controller_waiting_for_guard",
+                "1 while this controller makes no plans, because endpoints vanished before it started that others hold",
+                usize::from(waits),
             ),
         ];
         encode_gauges(&gauges, &mut encoder)
@@ -349,6 +356,7 @@ mod tests {
         portolan_controller_trace_exports_total{result="sent"} 0
         portolan_controller_traces_total{kept="no"} 0
         portolan_controller_traces_total{kept="yes"} 0
+        portolan_controller_waiting_for_guard 0
         "#);
     }
 }

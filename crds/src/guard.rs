@@ -7,15 +7,16 @@ use serde::{Deserialize, Serialize};
 use crate::{limit, schema};
 
 /// What is done when ready endpoints vanish from EndpointSlices in mass while their Services are there and their
-/// Nodes are Ready: a broken controller or an emptied store, rather than pods that ended. Endpoints that are not
-/// ready any more, and new ones, always reach nodes.
+/// Nodes are Ready: a broken controller or an emptied store, rather than pods that ended in order. Endpoints
+/// that are not ready any more, and new ones, reach nodes meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::guard_rules()))]
 pub struct GuardSpec {
     /// Report: an event, a metric and `status.guard` tell of it. Hold: as well, and nodes keep the endpoints until the
     /// annotation `proxy.portolan.dev/approve` of this object names `status.guard.id`, until `releaseAfter` is over, or
-    /// until they, or others with their addresses, are seen again. Default: Report.
+    /// until they, or others with their addresses, are seen again. Controllers that start meanwhile make no plans.
+    /// Default: Report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<GuardMode>")]
     pub mode: Option<GuardMode>,
@@ -48,8 +49,8 @@ pub enum GuardMode {
     Hold,
 }
 
-/// Endpoints that vanished in mass; absent while there is no such thing. The controller that leads writes it, and all
-/// of them hold the endpoints by it; do not edit it.
+/// Endpoints that vanished in mass; absent while there is no such thing. Controllers write it, and all of them
+/// hold the endpoints by it; do not edit it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardStatus {

@@ -124,6 +124,10 @@ impl ClusterSource {
         let now = moment(SystemTime::now());
         let may_begin =
             self.engine.published || (self.settings_known && self.losses.may_begin(now));
+        let waits = !self.engine.published && self.losses.waits();
+        if self.engine.known.read().waits != waits {
+            self.engine.known.write().waits = waits;
+        }
         if !self.missing.is_empty() || !may_begin {
             if self.waiting.len() > self.compacted * 2 + BATCH {
                 compact(&mut self.waiting);

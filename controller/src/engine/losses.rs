@@ -62,6 +62,11 @@ impl Losses {
         !waits
     }
 
+    /// Whether it said that they may not.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// Whether something ends by itself.
     pub(super) fn needs_clock(&self) -> bool {
         self.loss.is_some() || self.guarding.stored.is_some()

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::{GuardStatus, ProxyConfig};
-use portolan_planner::model::ProxyConfig as Config;
+use portolan_planner::model::{Guarding, ProxyConfig as Config};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -23,6 +23,7 @@ use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube;
 use crate::known::Shared;
+use record::Seen;
 
 /// Who we are to the API server: the rest of the status has other owners.
 const MANAGER: &str = "portolan-guard";
@@ -57,18 +58,18 @@ impl Guard {
         }
     }
 
-    /// Stores while this says so; always where there is no other controller. Never ends by itself.
+    /// Stores what begins, and while this says so what goes on and ends; always where there is no other controller.
+    /// Never ends by itself.
     pub async fn run(mut self, leading: Option<watch::Receiver<bool>>) {
         loop {
-            if leading.as_ref().is_none_or(|leads| *leads.borrow()) {
-                self.look().await;
-            }
+            let leads = leading.as_ref().is_none_or(|leads| *leads.borrow());
+            self.look(leads).await;
             sleep(PERIOD).await;
         }
     }
 
-    async fn look(&mut self) {
-        let trouble = match timeout(LONGEST, self.follow()).await {
+    async fn look(&mut self, leads: bool) {
+        let trouble = match timeout(LONGEST, self.follow(leads)).await {
             Ok(Ok(())) => return self.said.clear(),
             // Somebody wrote it meanwhile: the next look knows.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => return,
@@ -84,20 +85,15 @@ impl Guard {
         }
     }
 
-    async fn follow(&self) -> Result<(), kube::Error> {
-        let (guarding, loss) = {
-            let known = self.shared.read();
-            let model = known.planner.model();
-            let guarding = model
-                .config_in_force()
-                .map(|config| config.guarding.clone());
-            (guarding, model.loss())
-        };
-        let nothing = guarding
-            .as_ref()
-            .is_some_and(|guarding| guarding.stored.is_none());
-        if nothing && loss.is_none() {
-            return Ok(());
+    async fn follow(&self, leads: bool) -> Result<(), kube::Error> {
+        let seen = self.seen();
+        let is_stored = |guarding: &Guarding| guarding.stored.is_some();
+        match &seen {
+            Some((guarding, seen)) if !is_stored(guarding) && seen.loss.is_none() => return Ok(()),
+            // Whoever notices it first writes it down: the one that leads may just have gone.
+            Some((guarding, _)) if !is_stored(guarding) => {}
+            _ if !leads => return Ok(()),
+            _ => {}
         }
         let Some(config) = self.configs.get_opt(Config::DEFAULT).await? else {
             return Ok(());
@@ -109,20 +105,17 @@ impl Guard {
         else {
             return Ok(());
         };
-        if guarding.as_ref().is_some_and(|guarding| *guarding != asked) {
+        let mut planned = seen.iter();
+        if planned.any(|(guarding, _)| *guarding != asked) {
             // What this controller noticed may be of another time.
             return Ok(());
         }
-        let stored = config
-            .status
-            .as_ref()
-            .and_then(|status| status.guard.as_ref());
+        let status = config.status.as_ref();
+        let stored = status.and_then(|status| status.guard.as_ref());
         let now = moment(SystemTime::now());
-        let wanted = match guarding {
-            Some(_) => record::wanted(&asked, stored, loss, now),
-            // Nothing was planned yet.
-            None => record::kept(&asked, stored, now),
-        };
+        // Where nothing was planned yet, nothing was seen.
+        let seen = seen.map(|(_, seen)| seen).unwrap_or_default();
+        let wanted = record::wanted(&asked, stored, seen, now);
         if wanted.as_ref() == stored {
             return Ok(());
         }
@@ -131,6 +124,19 @@ impl Guard {
             self.events.tell(event);
         }
         Ok(())
+    }
+
+    /// What the ProxyConfig says as it was planned with, and what this controller has seen; `None` before that.
+    fn seen(&self) -> Option<(Guarding, Seen)> {
+        let known = self.shared.read();
+        let model = known.planner.model();
+        let guarding = model.config_in_force()?.guarding.clone();
+        let stored = guarding.stored.as_ref();
+        let seen = Seen {
+            loss: model.loss(),
+            ended: stored.is_some_and(|stored| model.loss_has_ended(&stored.id)),
+        };
+        Some((guarding, seen))
     }
 
     async fn store(

@@ -8,14 +8,30 @@ use portolan_planner::model::{GuardMode, Guarding, Loss, Moment, StoredLoss};
 
 use crate::events::{About, Event, Severity};
 
-/// What is to be stored, by whoever has seen what was before.
+/// What a controller has seen of losses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// The one in force.
+    pub(super) loss: Option<Loss>,
+    /// The stored one is over.
+    pub(super) ended: bool,
+}
+
+/// What is to be stored. Who has not seen what was lost ends it by time and by what people say alone.
 pub(super) fn wanted(
     guarding: &Guarding,
     stored: Option<&GuardStatus>,
-    loss: Option<Loss>,
+    seen: Seen,
     now: Moment,
 ) -> Option<GuardStatus> {
-    let loss = loss?;
+    let Some(loss) = seen.loss else {
+        let of = guarding.stored.as_ref()?;
+        return stored
+            .filter(|_| !seen.ended && !guarding.is_over(of, now))
+            .cloned();
+    };
+    // The one that has ended makes room for the next one.
+    let stored = stored.filter(|_| !seen.ended);
     let stored = stored.zip(guarding.stored.as_ref());
     let stored = stored.filter(|(_, of)| !guarding.is_over(of, now));
     let (id, since) = match stored {
@@ -46,16 +62,6 @@ pub(super) fn wanted(
     };
     status.message = message(&status, guarding);
     Some(status)
-}
-
-/// What stays stored, as whoever has not seen what was before can say.
-pub(super) fn kept(
-    guarding: &Guarding,
-    stored: Option<&GuardStatus>,
-    now: Moment,
-) -> Option<GuardStatus> {
-    let of = guarding.stored.as_ref()?;
-    stored.filter(|_| !guarding.is_over(of, now)).cloned()
 }
 
 /// What is worth an event: that it begins, and how it ends.
@@ -146,13 +152,17 @@ mod tests {
         guarding
     }
 
-    fn loss(lost: usize) -> Option<Loss> {
-        Some(Loss {
+    fn loss(lost: usize) -> Seen {
+        let loss = Loss {
             since: SINCE,
             lost,
             of: 300,
             held: lost,
-        })
+        };
+        Seen {
+            loss: Some(loss),
+            ended: false,
+        }
     }
 
     fn told(
@@ -213,9 +223,10 @@ mod tests {
         known.approved = Some("loss-20261123-200000".into());
         assert_eq!(wanted(&known, first.as_ref(), loss(200), SINCE + 1), None);
         // Another one is another one.
-        let next = Some(Loss {
+        let mut next = loss(250);
+        next.loss = next.loss.map(|loss| Loss {
             since: SINCE + 100,
-            ..loss(250).unwrap()
+            ..loss
         });
         let next = wanted(&known, first.as_ref(), next, SINCE + 101).unwrap();
         assert_eq!(next.id, "loss-20261123-200140");
@@ -226,12 +237,24 @@ mod tests {
         let held = guarding(GuardMode::Hold);
         let first = wanted(&held, None, loss(200), SINCE);
         let mut known = storing(held, first.as_ref());
-        assert_eq!(kept(&known, first.as_ref(), SINCE + 1799), first);
-        assert_eq!(kept(&known, first.as_ref(), SINCE + 1800), None);
+        let nothing = Seen::default();
+        let kept = |known: &Guarding, now| wanted(known, first.as_ref(), nothing, now);
+        assert_eq!(kept(&known, SINCE + 1799), first);
+        assert_eq!(kept(&known, SINCE + 1800), None);
         known.approved = Some("loss-20261123-200000".into());
-        assert_eq!(kept(&known, first.as_ref(), SINCE + 1), None);
-        // Who has seen it says that nothing is lost any more.
+        assert_eq!(kept(&known, SINCE + 1), None);
+        // Who has seen its end knows better, also when something else has begun meanwhile.
         known.approved = None;
-        assert_eq!(wanted(&known, first.as_ref(), None, SINCE + 1), None);
+        let mut seen = Seen {
+            loss: None,
+            ended: true,
+        };
+        assert_eq!(wanted(&known, first.as_ref(), seen, SINCE + 1), None);
+        seen.loss = loss(200).loss.map(|loss| Loss {
+            since: SINCE + 5,
+            ..loss
+        });
+        let next = wanted(&known, first.as_ref(), seen, SINCE + 6).unwrap();
+        assert_eq!(next.id, "loss-20261123-200005");
     }
 }

@@ -15,8 +15,8 @@ use super::names::Names;
 use super::owners::Owners;
 use super::residents::Residents;
 use super::{
-    EndpointSlice, Event, Guarding, Loss, Moment, Node, ObjectChange, ProxyConfig, Service,
-    ServiceCidr, SliceId,
+    EndpointSlice, Event, Loss, Moment, Node, ObjectChange, ProxyConfig, Service, ServiceCidr,
+    SliceId,
 };
 use crate::reverse::Reverse;
 
@@ -218,7 +218,8 @@ impl ClusterModel {
             })
         };
         if !own.is_some_and(SliceId::is_held) {
-            guard.follow(changed, stands);
+            let is_nodes = |address| self.owners.nodes_at(address).next().is_some();
+            guard.follow(changed, stands, is_nodes);
         }
         self.guard = Some(guard);
     }
@@ -241,7 +242,8 @@ impl ClusterModel {
         let Some(mut guard) = self.guard.take() else {
             return touched;
         };
-        let changes = guard.settle(&self.guarding(), |service, endpoint| {
+        let guarding = self.config_in_force().map(|config| config.guarding.clone());
+        let changes = guard.settle(guarding.as_ref(), |service, endpoint| {
             let node = endpoint.node.as_ref().and_then(|node| self.nodes.get(node));
             self.services.get(service).is_some() && node.is_some_and(|node| node.ready)
         });
@@ -252,15 +254,14 @@ impl ClusterModel {
         touched
     }
 
-    /// What is asked for, and stored, about endpoints that vanish in mass.
-    pub fn guarding(&self) -> Guarding {
-        let config = self.config_in_force();
-        config.map_or_else(Guarding::default, |config| config.guarding.clone())
-    }
-
     /// The endpoints that vanished in mass, while that is reported or held.
     pub fn loss(&self) -> Option<Loss> {
         self.guard.as_ref().and_then(Guard::loss)
+    }
+
+    /// Whether a stored loss was seen to end here: what vanished was seen again, or is not well any more.
+    pub fn loss_has_ended(&self, id: &Arc<str>) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.has_ended(id))
     }
 
     /// Slices of our own, of endpoints that vanished.

@@ -379,6 +379,103 @@ fn controllers_begin_and_end_with_the_one_that_leads() {
 }
 
 #[test]
+fn who_has_not_seen_a_loss_does_not_know_that_it_is_over() {
+    let id = Arc::from("loss-1");
+    let mut world = World::new(GuardMode::Hold);
+    world.stored(Some(("loss-1", 990)), None);
+    assert_eq!(world.planner.model().loss(), None);
+    assert!(!world.planner.model().loss_has_ended(&id));
+    // Who has seen it does, whether it was stored before or after its end.
+    for stored_first in [true, false] {
+        let mut world = World::new(GuardMode::Hold);
+        world.emptied(10);
+        let back: Vec<_> = (0..SERVICES).map(|service| whole(service).into()).collect();
+        if !stored_first {
+            world.comes(back.clone());
+        }
+        world.stored(Some(("loss-1", 1001)), None);
+        world.comes(back);
+        assert!(world.planner.model().loss_has_ended(&id), "{stored_first}");
+    }
+}
+
+#[test]
+fn what_vanishes_after_a_loss_is_another_loss() {
+    for approved in [None, Some("loss-1")] {
+        let mut world = World::new(GuardMode::Hold);
+        world.emptied(10);
+        world.stored(Some(("loss-1", 1000)), None);
+        if approved.is_some() {
+            world.stored(Some(("loss-1", 1000)), approved);
+            assert_eq!(world.planned(), 0);
+        }
+        world.comes((0..SERVICES).map(|service| whole(service).into()).collect());
+        world.now += 1;
+        world.emptied(10);
+        assert_eq!((world.planned(), world.held()), (ALL, ALL), "{approved:?}");
+        // That the first one is over comes late.
+        world.stored(None, approved);
+        assert_eq!((world.planned(), world.held()), (ALL, ALL), "{approved:?}");
+        world.stored(Some(("loss-2", 1001)), Some("loss-2"));
+        assert_eq!(world.planned(), 0, "{approved:?}");
+    }
+}
+
+#[test]
+fn the_few_that_are_left_of_many_are_gone() {
+    let mut world = World::new(GuardMode::Hold);
+    world.emptied(10);
+    world.comes((1..SERVICES).map(|service| whole(service).into()).collect());
+    let left = ALL - usize::from(ENDPOINTS);
+    assert_eq!(
+        (world.planned(), world.planner.model().loss()),
+        (left, None)
+    );
+}
+
+#[test]
+fn without_the_proxyconfig_it_goes_on_as_it_was() {
+    let mut world = World::new(GuardMode::Hold);
+    world.emptied(10);
+    world.stored(Some(("loss-1", 1000)), None);
+    let gone = Event::ProxyConfig(ObjectChange::Remove(ProxyConfig::DEFAULT.into()));
+    world.comes(vec![gone]);
+    assert_eq!(world.planned(), ALL);
+    // It is made anew, and whoever leads stores the loss again.
+    world.stored(None, None);
+    assert_eq!(world.planned(), ALL);
+    world.passes(1800);
+    assert_eq!(world.planned(), 0);
+}
+
+#[test]
+fn the_address_of_a_node_is_not_another_pods() {
+    let mut world = World::new(GuardMode::Hold);
+    let node = GivenNode {
+        name: "n1".into(),
+        addresses: vec![address(0, 1)],
+        ..GivenNode::default()
+    };
+    world.comes(vec![node.build().into()]);
+    world.emptied(10);
+    world.comes(vec![slice(3, 'b', vec![endpoint(address(0, 1), 1)]).into()]);
+    assert_eq!(world.held(), ALL);
+}
+
+#[test]
+fn a_clock_that_was_ahead_makes_no_loss() {
+    let mut world = World::new(GuardMode::Hold);
+    world.now += 3600;
+    world.comes(vec![gone(&whole(0))]);
+    world.now -= 3600;
+    for service in 1..7 {
+        world.comes(vec![gone(&whole(service))]);
+        world.now += 61;
+    }
+    assert_eq!(world.planner.model().loss(), None);
+}
+
+#[test]
 fn a_change_of_the_mode_is_in_force_at_once() {
     let mut world = World::new(GuardMode::Hold);
     world.emptied(10);
@@ -420,6 +517,62 @@ fn is_held(id: &SliceId) -> bool {
     id.name.starts_with("held:")
 }
 
+/// What people and the controller that leads write.
+#[derive(Debug, Clone, Copy)]
+enum Written {
+    Nothing,
+    /// The loss that is seen, or that it is over.
+    Stored,
+    Approved,
+    Mode(GuardMode),
+    /// The ProxyConfig is deleted.
+    Gone,
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    prop_oneof![
+        6 => Just(Written::Nothing),
+        4 => Just(Written::Stored),
+        1 => Just(Written::Approved),
+        1 => Just(Written::Mode(GuardMode::Report)),
+        2 => Just(Written::Mode(GuardMode::Hold)),
+        1 => Just(Written::Gone),
+    ]
+}
+
+/// What comes of it.
+fn write(written: Written, config: &mut ProxyConfig, planner: &Planner) -> Option<Event> {
+    let guarding = &mut config.guarding;
+    match written {
+        Written::Nothing => return None,
+        Written::Stored => {
+            let loss = planner.model().loss();
+            let id = |since: Moment| Arc::from(format!("loss-{since}"));
+            let ended = guarding
+                .stored
+                .take_if(|stored| planner.model().loss_has_ended(&stored.id));
+            if ended.is_none() && guarding.stored.is_none() {
+                guarding.stored = loss.map(|loss| StoredLoss {
+                    id: id(loss.since),
+                    since: loss.since,
+                });
+            }
+        }
+        Written::Approved => {
+            guarding.approved = guarding.stored.as_ref().map(|stored| stored.id.clone());
+        }
+        Written::Mode(mode) => guarding.policy.mode = mode,
+        Written::Gone => {
+            guarding.stored = None;
+            guarding.approved = None;
+            return Some(Event::ProxyConfig(ObjectChange::Remove(
+                ProxyConfig::DEFAULT.into(),
+            )));
+        }
+    }
+    Some(config.clone().into())
+}
+
 proptest! {
     #[test]
     fn a_guard_that_holds_nothing_changes_no_plan(history in history(), batch in 1..5usize) {
@@ -439,18 +592,20 @@ proptest! {
 
     /// I-15.
     #[test]
-    fn what_is_held_is_lost_and_well_and_everything_else_is_as_it_is(history in history(), batch in 1..5usize) {
+    fn what_is_held_is_lost_and_well_and_everything_else_is_as_it_is(history in history(), batch in 1..5usize, written in proptest::collection::vec(written(), 40)) {
         let mut plain = Planner::default();
         let mut guarded = Planner::default();
         guarded.watch_endpoints();
-        let config = config(policy(GuardMode::Hold, 1));
+        let mut config = config(policy(GuardMode::Hold, 1));
         guarded.apply_at([config.clone().into()], 0);
-        plain.apply([config.into()]);
+        plain.apply([config.clone().into()]);
         for (now, events) in (0..).zip(history.chunks(batch)) {
             let events = events.iter().filter(|event| !matches!(event, Event::ProxyConfig(_)));
             let events: Vec<_> = events.cloned().collect();
             plain.apply(events.clone());
             guarded.apply_at(events, now);
+            let told = write(written[usize::try_from(now).unwrap()], &mut config, &guarded);
+            guarded.apply_at(told, now);
             let (real, model) = (plain.model(), guarded.model());
             let own = model.slices().filter(|slice| is_held(&slice.id));
             let mut held = 0;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
 use portolan_plan::PlanHash;
 use serde_json::{Value, json};
@@ -359,13 +359,14 @@ fn reported(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
     story.ask(&json!({"mode": "Report", "releaseAfter": "15s"}))?;
     std::thread::sleep(QUIET);
     story.empty()?;
-    let seen = story.until("a report", SOON, |seen| seen.text("mode") == "Report")?;
+    story.until("a report of all", SOON, |seen| {
+        seen.text("mode") == "Report" && seen.guard["lostEndpoints"] == json!(ALL + 1)
+    })?;
     let gone = story.until("none on any node", SOON, |seen| seen.all_have(0));
     checks.check(
         "with mode Report they go at once, and it is told",
         gone.map(drop),
     );
-    ensure!(seen.guard["lostEndpoints"] == json!(ALL + 1), "{seen:?}");
     let over = story.until("its end", TAKEN, |seen| seen.guard.is_null());
     checks.check("a report ends by itself", over.map(drop));
     story.fill()?;

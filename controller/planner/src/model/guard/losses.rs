@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use portolan_plan::ServiceId;
@@ -29,11 +30,13 @@ pub(super) struct Losses {
     /// From which slices an address vanished.
     places: Reverse<IpAddr, SliceId>,
     count: usize,
-    /// In the order of time; also what was seen again since.
+    /// In the order of time; also what was seen again since. Nothing while time is held.
     queue: VecDeque<(Moment, SliceId, IpAddr)>,
+    time_is_held: bool,
     /// Slices to be looked at.
     touched: BTreeSet<SliceId>,
-    look_at_all: bool,
+    check_all: bool,
+    rebuild: bool,
     /// Slices of which we have one of our own.
     held: BTreeSet<SliceId>,
 }
@@ -63,7 +66,7 @@ impl Losses {
             origin.form = form.clone();
             if !is_like {
                 // Its endpoints would have ports that they never had.
-                self.drop_if(id, |_, _, _| true);
+                self.drop_all(id);
             }
         }
         let origin = self.origins.entry(id.clone()).or_insert_with(|| Origin {
@@ -79,7 +82,9 @@ impl Losses {
             self.count += 1;
             self.places.insert(endpoint.address, id.clone());
         }
-        self.queue.push_back((now, id.clone(), endpoint.address));
+        if !self.time_is_held {
+            self.queue.push_back((now, id.clone(), endpoint.address));
+        }
         self.touched.insert(id.clone());
     }
 
@@ -102,78 +107,103 @@ impl Losses {
     pub(super) fn find(&mut self, address: IpAddr, of: Option<&ServiceId>) {
         let places: Vec<_> = self.places.get(&address).cloned().collect();
         for id in places {
-            self.drop_if(&id, |service, lost, _| {
-                *lost == address && of.is_none_or(|of| of == service)
-            });
+            let origin = self.origins.get(&id);
+            if origin.is_some_and(|origin| of.is_none_or(|of| *of == origin.service)) {
+                self.drop_one(&id, address);
+            }
         }
     }
 
-    /// What vanished before this is not remembered.
-    pub(super) fn forget_before(&mut self, time: Moment) {
+    /// What vanished at another time is not remembered.
+    pub(super) fn forget_but(&mut self, times: RangeInclusive<Moment>) {
         while let Some((at, _, _)) = self.queue.front()
-            && *at < time
+            && !times.contains(at)
             && let Some((at, id, address)) = self.queue.pop_front()
         {
-            self.drop_if(&id, |_, lost, (since, _)| *lost == address && *since == at);
+            let origin = self.origins.get(&id);
+            let lost = origin.and_then(|origin| origin.lost.get(&address));
+            // It may have been seen again, and vanished again.
+            if lost.is_some_and(|(since, _)| *since == at) {
+                self.drop_one(&id, address);
+            }
         }
+    }
+
+    /// Nothing that is remembered is forgotten by time any more.
+    pub(super) fn hold_time(&mut self) {
+        self.time_is_held = true;
+        self.queue = VecDeque::new();
     }
 
     /// Nothing is remembered.
     pub(super) fn forget(&mut self) {
-        self.origins.clear();
-        self.places = Reverse::default();
-        self.queue.clear();
-        self.count = 0;
-        self.look_at_all = true;
+        let held = std::mem::take(&mut self.held);
+        *self = Self {
+            held,
+            rebuild: true,
+            ..Self::default()
+        };
     }
 
-    pub(super) fn look_at_all(&mut self) {
-        self.look_at_all = true;
+    /// What counts may not do so any more.
+    pub(super) fn check_all(&mut self) {
+        self.check_all = true;
+    }
+
+    /// Our own slices begin, or end.
+    pub(super) fn rebuild(&mut self) {
+        self.rebuild = true;
     }
 
     /// Drops what does not count, of slices that were touched.
     pub(super) fn keep(&mut self, counts: impl Fn(&ServiceId, &Endpoint) -> bool) {
-        let looked_at = match self.look_at_all {
+        let looked_at = match std::mem::take(&mut self.check_all) {
             true => self.origins.keys().cloned().collect(),
             false => self.touched.clone(),
         };
         for id in looked_at {
-            self.drop_if(&id, |service, _, (_, endpoint)| !counts(service, endpoint));
+            let Some(origin) = self.origins.get(&id) else {
+                continue;
+            };
+            let lost = origin.lost.iter();
+            let gone = lost.filter(|(_, (_, endpoint))| !counts(&origin.service, endpoint));
+            let gone: Vec<_> = gone.map(|(address, _)| *address).collect();
+            for address in gone {
+                self.drop_one(&id, address);
+            }
         }
     }
 
-    fn drop_if(
-        &mut self,
-        id: &SliceId,
-        drops: impl Fn(&ServiceId, &IpAddr, &(Moment, Endpoint)) -> bool,
-    ) {
+    fn drop_all(&mut self, id: &SliceId) {
+        let origin = self.origins.get(id).into_iter();
+        let all: Vec<_> = origin
+            .flat_map(|origin| origin.lost.keys())
+            .copied()
+            .collect();
+        for address in all {
+            self.drop_one(id, address);
+        }
+    }
+
+    fn drop_one(&mut self, id: &SliceId, address: IpAddr) {
         let Some(origin) = self.origins.get_mut(id) else {
             return;
         };
-        let before = origin.lost.len();
-        let (service, places) = (&origin.service, &mut self.places);
-        origin.lost.retain(|address, lost| {
-            let dropped = drops(service, address, lost);
-            if dropped {
-                places.remove(address, id);
-            }
-            !dropped
-        });
-        let dropped = before - origin.lost.len();
-        if dropped == 0 {
+        if origin.lost.remove(&address).is_none() {
             return;
         }
-        self.count -= dropped;
         if origin.lost.is_empty() {
             self.origins.remove(id);
         }
+        self.count -= 1;
+        self.places.remove(&address, id);
         self.touched.insert(id.clone());
     }
 
     /// What changes in our own slices, where what vanished is held or not.
     pub(super) fn changes(&mut self, hold: bool) -> Vec<ObjectChange<EndpointSlice>> {
         let mut touched = std::mem::take(&mut self.touched);
-        if std::mem::take(&mut self.look_at_all) {
+        if std::mem::take(&mut self.rebuild) {
             touched.extend(self.held.iter().cloned());
             touched.extend(self.origins.keys().cloned());
         }

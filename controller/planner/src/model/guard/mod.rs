@@ -109,7 +109,16 @@ pub struct Loss {
 struct InForce {
     since: Moment,
     of: usize,
+    /// The most that was ever lost of it.
+    most: usize,
     /// By what name it is stored, once that was seen.
+    stored: Option<Arc<str>>,
+}
+
+/// A loss that is over here, and may be stored still.
+#[derive(Debug)]
+struct Ended {
+    since: Moment,
     stored: Option<Arc<str>>,
 }
 
@@ -120,10 +129,13 @@ pub(super) struct Guard {
     /// Ready endpoints in the slices of the cluster.
     ready: usize,
     in_force: Option<InForce>,
+    ended: Option<Ended>,
     holding: bool,
     now: Moment,
     /// What vanishes later than this belongs to no loss.
     until: Option<Moment>,
+    /// What was asked for last.
+    policy: GuardPolicy,
 }
 
 impl Guard {
@@ -133,11 +145,12 @@ impl Guard {
     }
 
     /// Takes in a change of a slice of the cluster, before anything else does. `stands` tells whether an endpoint of
-    /// a Service stands in another slice.
+    /// a Service stands in another slice, `is_nodes` whether an address is a Node's, which many pods share.
     pub(super) fn follow(
         &mut self,
         changed: &Changed<EndpointSlice>,
         stands: impl Fn(&ServiceId, IpAddr) -> bool,
+        is_nodes: impl Fn(IpAddr) -> bool,
     ) {
         let ready = |slice: &Option<Arc<EndpointSlice>>| {
             let endpoints = slice.iter().flat_map(|slice| &slice.endpoints);
@@ -147,7 +160,8 @@ impl Guard {
         if let Some(after) = &changed.after
             && !self.losses.is_empty()
         {
-            self.seen_again(changed.before.as_deref(), after, &stands);
+            let own = |service: &ServiceId, address| is_nodes(address) || stands(service, address);
+            self.seen_again(changed.before.as_deref(), after, &own);
         }
         if let Some(before) = &changed.before
             && self.until.is_none_or(|until| self.now <= until)
@@ -185,6 +199,7 @@ impl Guard {
     }
 
     /// What is seen again was not lost. An address that comes to a Service that did not have it is another pod's.
+    /// `stands` tells of addresses of which that cannot be said.
     fn seen_again(
         &mut self,
         before: Option<&EndpointSlice>,
@@ -209,34 +224,48 @@ impl Guard {
 
     /// Services or Nodes of what is lost may not be well any more.
     pub(super) fn look_at_all(&mut self) {
-        self.losses.look_at_all();
+        self.losses.check_all();
     }
 
-    /// Decides, and tells what changes in our own slices. `counts` tells whether an endpoint's Service is there and
-    /// its Node ready.
+    /// Decides, and tells what changes in our own slices. Without a ProxyConfig a loss goes on as it was. `counts`
+    /// tells whether an endpoint's Service is there and its Node ready.
     pub(super) fn settle(
         &mut self,
-        guarding: &Guarding,
+        guarding: Option<&Guarding>,
         counts: impl Fn(&ServiceId, &Endpoint) -> bool,
     ) -> Vec<ObjectChange<EndpointSlice>> {
         self.losses.keep(counts);
-        self.follow_stored(guarding);
-        self.judge(&guarding.policy);
-        let reported = self
-            .in_force
-            .as_ref()
-            .filter(|_| guarding.policy.mode == GuardMode::Report);
-        self.until = reported.map(|loss| loss.since.saturating_add(guarding.policy.window));
-        let hold = self.in_force.is_some() && guarding.policy.mode == GuardMode::Hold;
+        match guarding {
+            Some(guarding) => {
+                self.policy = guarding.policy;
+                self.follow_stored(guarding);
+            }
+            None => self.follow_nothing(),
+        }
+        self.judge();
+        let policy = self.policy;
+        let in_force = self.in_force.as_ref();
+        let reported = in_force.filter(|_| policy.mode == GuardMode::Report);
+        self.until = reported.map(|loss| loss.since.saturating_add(policy.window));
+        let hold = in_force.is_some() && policy.mode == GuardMode::Hold;
         if std::mem::replace(&mut self.holding, hold) != hold {
-            self.losses.look_at_all();
+            self.losses.rebuild();
         }
         self.losses.changes(hold)
+    }
+
+    /// There is no ProxyConfig: what was stored went with it.
+    fn follow_nothing(&mut self) {
+        match &mut self.in_force {
+            Some(loss) => loss.stored = None,
+            None => self.policy = GuardPolicy::default(),
+        }
     }
 
     /// Begins and ends with the others.
     fn follow_stored(&mut self, guarding: &Guarding) {
         let Some(stored) = &guarding.stored else {
+            // Whoever took it out has seen its end.
             if self
                 .in_force
                 .as_ref()
@@ -244,56 +273,89 @@ impl Guard {
             {
                 self.end();
             }
+            self.ended = self.ended.take().filter(|ended| ended.stored.is_none());
             return;
         };
-        let same_until = stored.since.saturating_add(guarding.policy.window);
-        if let Some(loss) = &mut self.in_force
-            && loss.stored.is_none()
-            && loss.since <= same_until
+        let window = self.policy.window;
+        if let Some(ended) = &mut self.ended
+            && ended.stored.is_none()
+            && ended.since.abs_diff(stored.since) <= window
         {
-            loss.stored = Some(stored.id.clone());
-            loss.since = stored.since;
+            ended.stored = Some(stored.id.clone());
         }
-        let is_it = |loss: &InForce| loss.stored.as_ref() == Some(&stored.id);
+        // What vanishes until it is taken out is something else.
+        if self.has_ended(&stored.id) {
+            return;
+        }
         if guarding.is_over(stored, self.now) {
+            let is_it = |loss: &InForce| match &loss.stored {
+                Some(id) => *id == stored.id,
+                None => loss.since <= stored.since.saturating_add(window),
+            };
             if self.in_force.as_ref().is_some_and(is_it) {
                 self.end();
             }
-        } else if self.in_force.is_none() {
-            self.in_force = Some(InForce {
+            self.ended = Some(Ended {
                 since: stored.since,
-                of: self.ready + self.losses.len(),
                 stored: Some(stored.id.clone()),
             });
+            return;
+        }
+        if self.in_force.is_none() && !self.losses.is_empty() {
+            self.begin(stored.since);
+        }
+        if let Some(loss) = &mut self.in_force {
+            loss.stored = Some(stored.id.clone());
+            loss.since = stored.since;
         }
     }
 
-    fn judge(&mut self, policy: &GuardPolicy) {
-        if let Some(loss) = &self.in_force {
-            if self.losses.is_empty() || self.now >= loss.since.saturating_add(policy.release_after)
-            {
+    fn judge(&mut self) {
+        let policy = self.policy;
+        let lost = self.losses.len();
+        if let Some(loss) = &mut self.in_force {
+            loss.most = loss.most.max(lost);
+            // The few that are left of many ended while nobody could say so.
+            let is_over = lost.saturating_mul(10) <= loss.most
+                || self.now >= loss.since.saturating_add(policy.release_after);
+            if is_over {
                 self.end();
             }
             return;
         }
-        self.losses
-            .forget_before(self.now.saturating_sub(policy.window));
+        let begin = self.now.saturating_sub(policy.window);
+        self.losses.forget_but(begin..=self.now);
         let (lost, of) = (self.losses.len(), self.ready + self.losses.len());
         let is_judged = of >= usize::try_from(policy.min_endpoints).unwrap_or(usize::MAX);
         let percent = usize::try_from(policy.max_loss_percent).unwrap_or(usize::MAX);
         if is_judged && lost.saturating_mul(100) > percent.saturating_mul(of) {
-            self.in_force = Some(InForce {
-                since: self.now,
-                of,
-                stored: None,
-            });
+            self.begin(self.now);
         }
+    }
+
+    fn begin(&mut self, since: Moment) {
+        self.losses.hold_time();
+        self.in_force = Some(InForce {
+            since,
+            of: self.ready + self.losses.len(),
+            most: self.losses.len(),
+            stored: None,
+        });
     }
 
     /// What was lost is believed to be gone.
     fn end(&mut self) {
-        self.in_force = None;
+        self.ended = self.in_force.take().map(|loss| Ended {
+            since: loss.since,
+            stored: loss.stored,
+        });
         self.losses.forget();
+    }
+
+    /// Whether a stored loss was seen to end here.
+    pub(super) fn has_ended(&self, id: &Arc<str>) -> bool {
+        let ended = self.ended.as_ref().and_then(|ended| ended.stored.as_ref());
+        ended == Some(id)
     }
 
     /// The loss in force.
