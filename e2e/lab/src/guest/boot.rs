@@ -202,7 +202,9 @@ fn arguments(image: &Image, job: &Job) -> Vec<String> {
     add(&["-m", &job.memory.to_string()]);
     add(&["-kernel", &image.kernel().to_string_lossy()]);
     // Mitigations cost time and protect nobody here. An oops must not pass unseen.
-    let usual = "console=ttyS0 quiet panic=-1 oops=panic mitigations=off rdinit=/init";
+    // A kernel that hangs says where, and ends, long before a deadline; on a busy machine it may stand still for a while.
+    let usual = "console=ttyS0 quiet panic=-1 oops=panic softlockup_panic=1 softlockup_all_cpu_backtrace=1 \
+                 watchdog_thresh=60 mitigations=off rdinit=/init";
     let words: Vec<_> = [usual]
         .into_iter()
         .chain(job.kernel.iter().map(String::as_str))
