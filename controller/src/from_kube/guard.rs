@@ -35,6 +35,7 @@ pub(super) fn guarding(object: &ProxyConfig) -> Result<Guarding, FieldError> {
         policy: policy(object.spec.guard.as_ref())?,
         stored: status.map(stored),
         approved: approved.map(|id| id.trim().into()),
+        object: object.metadata.uid.as_deref().map(Into::into),
     })
 }
 

@@ -1,8 +1,9 @@
 //! Stores that endpoints vanished in mass, and that it is over.
 //!
 //! Every controller watches over endpoints while it plans (`portolan_planner::model`), so nothing waits for this task:
-//! it writes what the controller that leads has noticed into `status.guard` of the ProxyConfig, where people read it,
-//! approve it by its name, and the other controllers begin and end with it.
+//! it writes what its controller has noticed into `status.guard` of the ProxyConfig, where people read it, approve it by
+//! its name, and the other controllers begin and end with it. Whoever sees it first writes it, and whoever has seen its
+//! end takes it out; the one that leads keeps the figures, and takes it out when its time is over or it was approved.
 //!
 //! Touches: the API server (the ProxyConfig), the clock.
 
@@ -92,6 +93,8 @@ impl Guard {
             Some((guarding, seen)) if !is_stored(guarding) && seen.loss.is_none() => return Ok(()),
             // Whoever notices it first writes it down: the one that leads may just have gone.
             Some((guarding, _)) if !is_stored(guarding) => {}
+            // Who leads may not have seen that it is over.
+            Some((_, seen)) if seen.ended => {}
             _ if !leads => return Ok(()),
             _ => {}
         }
@@ -144,25 +147,30 @@ impl Guard {
         config: &ProxyConfig,
         wanted: Option<&GuardStatus>,
     ) -> Result<(), kube::Error> {
-        let status = match wanted {
-            Some(wanted) => json!({"guard": wanted}),
-            None => json!({}),
+        let name = config.name_any();
+        // What was decided is about this version and no other one.
+        let version = config.resource_version();
+        let Some(wanted) = wanted else {
+            // By apply only what nobody else ever wrote would go.
+            let object =
+                json!({"metadata": {"resourceVersion": version}, "status": {"guard": null}});
+            let params = PatchParams {
+                field_manager: Some(MANAGER.into()),
+                ..PatchParams::default()
+            };
+            let patch = Patch::Merge(object);
+            self.configs.patch_status(&name, &params, &patch).await?;
+            return Ok(());
         };
         let object = json!({
             "apiVersion": "proxy.portolan.dev/v1alpha1",
             "kind": "ProxyConfig",
-            "metadata": {
-                "name": config.name_any(),
-                // What was decided is about this version and no other one.
-                "resourceVersion": config.resource_version(),
-            },
-            "status": status,
+            "metadata": {"name": name, "resourceVersion": version},
+            "status": {"guard": wanted},
         });
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(object);
-        self.configs
-            .patch_status(&config.name_any(), &params, &patch)
-            .await?;
+        self.configs.patch_status(&name, &params, &patch).await?;
         Ok(())
     }
 }

@@ -24,16 +24,16 @@ pub(super) fn wanted(
     seen: Seen,
     now: Moment,
 ) -> Option<GuardStatus> {
-    let Some(loss) = seen.loss else {
-        let of = guarding.stored.as_ref()?;
-        return stored
-            .filter(|_| !seen.ended && !guarding.is_over(of, now))
-            .cloned();
-    };
     // The one that has ended makes room for the next one.
-    let stored = stored.filter(|_| !seen.ended);
     let stored = stored.zip(guarding.stored.as_ref());
-    let stored = stored.filter(|(_, of)| !guarding.is_over(of, now));
+    let stored = stored.filter(|(_, of)| !seen.ended && !guarding.is_over(of, now));
+    let loss = match (stored, seen.loss) {
+        // Who has seen a part of it does not know its figures.
+        (Some((stored, of)), loss) if !loss.is_some_and(|loss| loss.own) => {
+            return Some(described(stored.clone(), of.since, guarding));
+        }
+        (_, loss) => loss?,
+    };
     let (id, since) = match stored {
         Some((_, of)) => (of.id.to_string(), of.since),
         None => (name(loss.since), loss.since),
@@ -48,20 +48,27 @@ pub(super) fn wanted(
     }
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let ready = stored.map_or(count(loss.of), |(stored, _)| stored.ready_endpoints);
-    let mut status = GuardStatus {
-        mode: match guarding.policy.mode {
-            GuardMode::Report => Stored::Report,
-            GuardMode::Hold => Stored::Hold,
-        },
+    let status = GuardStatus {
+        mode: Stored::Report,
         since: time(since),
-        release_time: time(since.saturating_add(guarding.policy.release_after)),
+        release_time: time(since),
         lost_endpoints: count(loss.lost),
         ready_endpoints: ready.max(count(loss.lost)),
         message: String::new(),
         id,
     };
+    Some(described(status, since, guarding))
+}
+
+/// The same, with what follows from what is asked for.
+fn described(mut status: GuardStatus, since: Moment, guarding: &Guarding) -> GuardStatus {
+    status.mode = match guarding.policy.mode {
+        GuardMode::Report => Stored::Report,
+        GuardMode::Hold => Stored::Hold,
+    };
+    status.release_time = time(since.saturating_add(guarding.policy.release_after));
     status.message = message(&status, guarding);
-    Some(status)
+    status
 }
 
 /// What is worth an event: that it begins, and how it ends.
@@ -158,6 +165,7 @@ mod tests {
             lost,
             of: 300,
             held: lost,
+            own: true,
         };
         Seen {
             loss: Some(loss),

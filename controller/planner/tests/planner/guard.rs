@@ -422,6 +422,45 @@ fn what_vanishes_after_a_loss_is_another_loss() {
 }
 
 #[test]
+fn who_has_seen_a_part_of_a_loss_does_not_say_that_it_is_over() {
+    let mut world = World::new(GuardMode::Hold);
+    world.stored(Some(("loss-1", 990)), None);
+    let one = slice(9, 'b', vec![endpoint(address(9, 200), 1)]);
+    world.comes(vec![one.clone().into()]);
+    world.comes(vec![gone(&one)]);
+    let loss = world.planner.model().loss().unwrap();
+    assert_eq!((loss.lost, loss.held, loss.own), (1, 1, false));
+    world.comes(vec![one.into()]);
+    assert_eq!(world.planner.model().loss(), None);
+    assert!(!world.planner.model().loss_has_ended(&"loss-1".into()));
+}
+
+#[test]
+fn a_loss_that_was_over_before_it_had_a_name_does_not_take_the_next_ones() {
+    let mut world = World::new(GuardMode::Hold);
+    world.emptied(10);
+    world.comes((0..SERVICES).map(|service| whole(service).into()).collect());
+    world.now += 20;
+    world.emptied(10);
+    world.stored(Some(("loss-2", 1020)), None);
+    assert!(!world.planner.model().loss_has_ended(&"loss-2".into()));
+    world.stored(Some(("loss-2", 1020)), Some("loss-2"));
+    assert_eq!(world.planned(), 0);
+}
+
+#[test]
+fn what_vanished_long_before_is_no_part_of_it() {
+    let mut world = World::new(GuardMode::Hold);
+    world.comes(vec![gone(&whole(0))]);
+    world.now += 61;
+    world.stored(Some(("loss-1", 1060)), None);
+    assert_eq!(
+        (world.held(), world.planned()),
+        (0, ALL - usize::from(ENDPOINTS))
+    );
+}
+
+#[test]
 fn the_few_that_are_left_of_many_are_gone() {
     let mut world = World::new(GuardMode::Hold);
     world.emptied(10);
@@ -442,6 +481,11 @@ fn without_the_proxyconfig_it_goes_on_as_it_was() {
     world.comes(vec![gone]);
     assert_eq!(world.planned(), ALL);
     // It is made anew, and whoever leads stores the loss again.
+    world.stored(None, None);
+    assert_eq!(world.planned(), ALL);
+    // So it is where nobody saw that there was none in between.
+    world.stored(Some(("loss-2", 1000)), None);
+    world.config.guarding.object = Some("another".into());
     world.stored(None, None);
     assert_eq!(world.planned(), ALL);
     world.passes(1800);

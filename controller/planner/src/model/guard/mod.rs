@@ -75,6 +75,8 @@ pub struct Guarding {
     pub stored: Option<StoredLoss>,
     /// The loss that somebody approved.
     pub approved: Option<Arc<str>>,
+    /// Which object says so: one that was made anew does not say that what was stored before is over.
+    pub object: Option<Arc<str>>,
 }
 
 impl Guarding {
@@ -103,6 +105,8 @@ pub struct Loss {
     pub of: usize,
     /// How many of them nodes still have.
     pub held: usize,
+    /// It is a loss by what this controller has seen, and not only because others say so.
+    pub own: bool,
 }
 
 #[derive(Debug)]
@@ -115,13 +119,6 @@ struct InForce {
     stored: Option<Arc<str>>,
 }
 
-/// A loss that is over here, and may be stored still.
-#[derive(Debug)]
-struct Ended {
-    since: Moment,
-    stored: Option<Arc<str>>,
-}
-
 /// Watches over endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
@@ -129,7 +126,12 @@ pub(super) struct Guard {
     /// Ready endpoints in the slices of the cluster.
     ready: usize,
     in_force: Option<InForce>,
-    ended: Option<Ended>,
+    /// The stored loss is over here.
+    ended: Option<Arc<str>>,
+    /// When the last loss began that was over before its name was seen.
+    ended_unnamed: Option<Moment>,
+    /// Of which ProxyConfig the names are.
+    object: Option<Arc<str>>,
     holding: bool,
     now: Moment,
     /// What vanishes later than this belongs to no loss.
@@ -235,12 +237,21 @@ impl Guard {
         counts: impl Fn(&ServiceId, &Endpoint) -> bool,
     ) -> Vec<ObjectChange<EndpointSlice>> {
         self.losses.keep(counts);
-        match guarding {
-            Some(guarding) => {
-                self.policy = guarding.policy;
-                self.follow_stored(guarding);
-            }
-            None => self.follow_nothing(),
+        if let Some(guarding) = guarding {
+            self.policy = guarding.policy;
+        } else if self.in_force.is_none() {
+            self.policy = GuardPolicy::default();
+        }
+        if self.in_force.is_none() {
+            let begin = self.now.saturating_sub(self.policy.window);
+            self.losses.forget_but(begin..=self.now);
+        }
+        let object = guarding.and_then(|guarding| guarding.object.clone());
+        if std::mem::replace(&mut self.object, object) != self.object || guarding.is_none() {
+            self.forget_names();
+        }
+        if let Some(guarding) = guarding {
+            self.follow_stored(guarding);
         }
         self.judge();
         let policy = self.policy;
@@ -254,11 +265,11 @@ impl Guard {
         self.losses.changes(hold)
     }
 
-    /// There is no ProxyConfig: what was stored went with it.
-    fn follow_nothing(&mut self) {
-        match &mut self.in_force {
-            Some(loss) => loss.stored = None,
-            None => self.policy = GuardPolicy::default(),
+    /// What was stored went with its ProxyConfig.
+    fn forget_names(&mut self) {
+        self.ended = None;
+        if let Some(loss) = &mut self.in_force {
+            loss.stored = None;
         }
     }
 
@@ -273,16 +284,10 @@ impl Guard {
             {
                 self.end();
             }
-            self.ended = self.ended.take().filter(|ended| ended.stored.is_none());
+            self.ended = None;
             return;
         };
-        let window = self.policy.window;
-        if let Some(ended) = &mut self.ended
-            && ended.stored.is_none()
-            && ended.since.abs_diff(stored.since) <= window
-        {
-            ended.stored = Some(stored.id.clone());
-        }
+        self.name_ended(stored);
         // What vanishes until it is taken out is something else.
         if self.has_ended(&stored.id) {
             return;
@@ -290,15 +295,12 @@ impl Guard {
         if guarding.is_over(stored, self.now) {
             let is_it = |loss: &InForce| match &loss.stored {
                 Some(id) => *id == stored.id,
-                None => loss.since <= stored.since.saturating_add(window),
+                None => loss.since <= stored.since.saturating_add(self.policy.window),
             };
             if self.in_force.as_ref().is_some_and(is_it) {
                 self.end();
             }
-            self.ended = Some(Ended {
-                since: stored.since,
-                stored: Some(stored.id.clone()),
-            });
+            self.ended = Some(stored.id.clone());
             return;
         }
         if self.in_force.is_none() && !self.losses.is_empty() {
@@ -310,27 +312,58 @@ impl Guard {
         }
     }
 
+    /// One that was over before its name was seen is the stored one if it began about then, and the one in force did
+    /// not.
+    fn name_ended(&mut self, stored: &StoredLoss) {
+        let Some(since) = self.ended_unnamed else {
+            return;
+        };
+        let away = since.abs_diff(stored.since);
+        let in_force = self.in_force.as_ref();
+        let is_nearer = in_force.is_none_or(|loss| away < loss.since.abs_diff(stored.since));
+        if is_nearer && away <= self.policy.window {
+            self.ended = Some(stored.id.clone());
+            self.ended_unnamed = None;
+        }
+    }
+
     fn judge(&mut self) {
-        let policy = self.policy;
         let lost = self.losses.len();
-        if let Some(loss) = &mut self.in_force {
-            loss.most = loss.most.max(lost);
-            // The few that are left of many ended while nobody could say so.
-            let is_over = lost.saturating_mul(10) <= loss.most
-                || self.now >= loss.since.saturating_add(policy.release_after);
-            if is_over {
-                self.end();
+        let Some(loss) = &mut self.in_force else {
+            if self.is_loss(lost, self.ready + lost) {
+                self.begin(self.now);
             }
             return;
+        };
+        loss.most = loss.most.max(lost);
+        // The few that are left of many ended while nobody could say so.
+        let few = lost.saturating_mul(10) <= loss.most;
+        let since = loss.since;
+        let (stored, own) = (loss.stored.clone(), self.is_own());
+        if few || self.now >= since.saturating_add(self.policy.release_after) {
+            self.end();
+        } else {
+            return;
         }
-        let begin = self.now.saturating_sub(policy.window);
-        self.losses.forget_but(begin..=self.now);
-        let (lost, of) = (self.losses.len(), self.ready + self.losses.len());
-        let is_judged = of >= usize::try_from(policy.min_endpoints).unwrap_or(usize::MAX);
-        let percent = usize::try_from(policy.max_loss_percent).unwrap_or(usize::MAX);
-        if is_judged && lost.saturating_mul(100) > percent.saturating_mul(of) {
-            self.begin(self.now);
+        // Who has seen a part of it cannot say that all is over.
+        match stored {
+            _ if !own => {}
+            Some(id) => self.ended = Some(id),
+            None => self.ended_unnamed = Some(since),
         }
+    }
+
+    fn is_loss(&self, lost: usize, of: usize) -> bool {
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let percent = number(self.policy.max_loss_percent);
+        of >= number(self.policy.min_endpoints)
+            && lost.saturating_mul(100) > percent.saturating_mul(of)
+    }
+
+    /// Whether the loss in force is one by what was seen here.
+    fn is_own(&self) -> bool {
+        let loss = self.in_force.as_ref();
+        loss.is_some_and(|loss| self.is_loss(loss.most, loss.of))
     }
 
     fn begin(&mut self, since: Moment) {
@@ -345,17 +378,13 @@ impl Guard {
 
     /// What was lost is believed to be gone.
     fn end(&mut self) {
-        self.ended = self.in_force.take().map(|loss| Ended {
-            since: loss.since,
-            stored: loss.stored,
-        });
+        self.in_force = None;
         self.losses.forget();
     }
 
-    /// Whether a stored loss was seen to end here.
+    /// Whether the stored loss of this name is over here.
     pub(super) fn has_ended(&self, id: &Arc<str>) -> bool {
-        let ended = self.ended.as_ref().and_then(|ended| ended.stored.as_ref());
-        ended == Some(id)
+        self.ended.as_ref() == Some(id)
     }
 
     /// The loss in force.
@@ -367,6 +396,7 @@ impl Guard {
             lost,
             of: loss.of.max(self.ready + lost),
             held: if self.holding { lost } else { 0 },
+            own: self.is_own(),
         })
     }
 
