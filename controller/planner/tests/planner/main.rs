@@ -10,6 +10,8 @@ mod compare_cost;
 mod cost;
 mod explain;
 mod guard;
+mod guard_laws;
+mod guard_world;
 mod histories;
 mod laws;
 mod places;
