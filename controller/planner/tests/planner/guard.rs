@@ -192,6 +192,12 @@ fn endpoints_that_move_to_another_slice_are_no_loss() {
         });
         world.comes(moves.collect());
         assert_eq!((world.planned(), world.planner.model().loss()), (ALL, None));
+        // Nor do they make one of what then vanishes.
+        let mut one = whole(0);
+        one.id.name = "s0-b".into();
+        world.comes(vec![gone(&one)]);
+        let left = ALL - usize::from(ENDPOINTS);
+        assert_eq!((world.planned(), world.planner.model().loss()), (left, None));
     }
 }
 
