@@ -197,7 +197,10 @@ fn endpoints_that_move_to_another_slice_are_no_loss() {
         one.id.name = "s0-b".into();
         world.comes(vec![gone(&one)]);
         let left = ALL - usize::from(ENDPOINTS);
-        assert_eq!((world.planned(), world.planner.model().loss()), (left, None));
+        assert_eq!(
+            (world.planned(), world.planner.model().loss()),
+            (left, None)
+        );
     }
 }
 
