@@ -143,11 +143,14 @@ impl ClusterSource {
         if !(events.is_empty() && self.engine.published) {
             let came = std::mem::take(&mut self.came);
             self.engine.plan(events, &changed, start, came);
-        } else if self.losses.needs_clock() {
-            self.engine.plan(events, "the time", start, Came::default());
-        } else if !changed.is_empty() {
-            // What came cannot be planned, and is not what another change began with.
-            self.came = Came::default();
+        } else {
+            if !changed.is_empty() {
+                // What came cannot be planned, and is not what another change began with.
+                self.came = Came::default();
+            }
+            if self.losses.needs_clock() {
+                self.engine.plan(events, "the time", start, Came::default());
+            }
         }
         self.engine.store.note_planned();
         self.losses.tell(self.engine.known.read().planner.model());

@@ -1,10 +1,13 @@
 //! Runs the program of scenarios: in a guest, or here where the kernel has IPVS.
 
+mod apart;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use apart::{Apart, apart};
 use clap::ValueEnum;
 
 use crate::control_plane::{ControlPlane, Jaeger};
@@ -41,20 +44,6 @@ const NOT_INPUT: &[&str] = &[
 const DEADLINE: Duration = Duration::from_secs(2400);
 /// Memory of a guest in which something large is measured, MB.
 const MEASURED_MEMORY: u32 = 4000;
-
-/// What a scenario needs that no other has; so it runs by itself.
-#[derive(Debug, Clone, Copy)]
-enum Apart {
-    /// A kernel that is started with this.
-    Kernel(&'static str),
-    /// A real API server beside the kernel.
-    ApiServer,
-}
-
-const APART: [(&str, Apart); 2] = [
-    ("bare", Apart::Kernel("ipv6.disable=1")),
-    ("bootstrap", Apart::ApiServer),
-];
 
 /// Which kernel is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -121,24 +110,6 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
             guest::run(image, &job, sink)
         }
     }
-}
-
-/// What these scenarios need that others have not.
-fn apart(words: &[&str]) -> Result<Option<Apart>> {
-    let [RUN, names @ ..] = words else {
-        return Ok(None);
-    };
-    let found = APART.iter().find(|(name, _)| names.contains(name));
-    if let Some((name, needs)) = found
-        && names != [*name]
-    {
-        let needs = match needs {
-            Apart::Kernel(with) => format!("is for a kernel that is started with {with}"),
-            Apart::ApiServer => "needs an API server".into(),
-        };
-        bail!("{name} {needs}: run it by itself");
-    }
-    Ok(found.map(|(_, needs)| *needs))
 }
 
 /// They are large, so a run without that scenario does not carry them.
@@ -369,19 +340,6 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_scenario_that_needs_what_no_other_has_runs_by_itself() {
-        let bare = apart(&["run", "bare"]).unwrap();
-        assert!(matches!(bare, Some(Apart::Kernel("ipv6.disable=1"))));
-        let bootstrap = apart(&["run", "bootstrap"]).unwrap();
-        assert!(matches!(bootstrap, Some(Apart::ApiServer)));
-        for usual in [["run", "--all"], ["demo", "bare"]] {
-            assert!(apart(&usual).unwrap().is_none(), "{usual:?}");
-        }
-        assert!(apart(&["run", "udp", "bare"]).is_err());
-        assert!(apart(&["run", "bootstrap", "udp"]).is_err());
-    }
 
     #[test]
     fn prometheus_comes_only_where_it_is_used() {

@@ -11,6 +11,7 @@ mod cost;
 mod explain;
 mod guard;
 mod guard_laws;
+mod guard_stored;
 mod guard_world;
 mod histories;
 mod laws;

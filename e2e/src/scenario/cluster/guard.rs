@@ -6,15 +6,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
 use portolan_plan::PlanHash;
 use serde_json::{Value, json};
 
-use super::replicas::Replica;
+use super::replicas::{self, Replica};
 use super::rig::{Rig, Size};
-use crate::control_plane::Options;
-use crate::light_agents::LightAgents;
+use crate::control_plane::{Options, Reach};
+use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
+use crate::traffic::http;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "guard",
@@ -98,27 +98,11 @@ impl Story<'_, '_> {
     }
 
     fn said(&self) -> String {
-        let lines = self.replicas.iter().map(|replica| {
-            let said = replica.said();
-            let lines: Vec<_> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(8)..].join("\n  ");
-            format!("{}:\n  {last}\n", replica.name)
-        });
-        lines.collect()
+        replicas::last_words(&self.replicas)
     }
 
     fn ask(&self, guard: &Value) -> Result<()> {
-        let patch = json!({"spec": {"guard": guard}}).to_string();
-        let words = [
-            "patch",
-            "proxyconfig",
-            "default",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
-        self.rig.plane.kubectl(&words)?;
-        Ok(())
+        self.rig.configure(&json!({"guard": guard}))
     }
 
     /// Whoever writes EndpointSlices takes all of them away.
@@ -159,12 +143,20 @@ impl Story<'_, '_> {
     }
 
     fn leader(&self) -> Result<usize> {
-        let path = "jsonpath={.spec.holderIdentity}";
-        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
-        let holder = self.rig.plane.kubectl(&words)?;
+        let holder = replicas::holder(self.rig)?;
         let mut replicas = self.replicas.iter();
         let found = replicas.position(|replica| replica.name == holder);
         found.with_context(|| format!("{holder:?} leads"))
+    }
+
+    /// A figure of a controller.
+    fn figure(&self, replica: &Replica, name: &str) -> Result<String> {
+        let pages = replica.pages().context("it has no pages")?;
+        let deadline = self.stage.waits.limit(SOON);
+        let page = http::get(pages, "/metrics", deadline)?;
+        let mut lines = page.body.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(found.unwrap_or_default().to_owned())
     }
 
     fn told(&self, reason: &str) -> Result<()> {
@@ -210,17 +202,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     };
     let mut rig = Rig::start(stage, Options::default(), &size)?;
     rig.plane.apply(SERVICE)?;
-    let replicas = ["a", "b"].map(|name| Replica::new(&rig, name));
-    let mut replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
-    for replica in &mut replicas {
-        replica.start()?;
-    }
-    let sockets = replicas
-        .iter()
-        .map(|replica| Address::Unix(replica.socket.clone()));
-    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
-    let nodes = (1..=NODES).map(|number| (format!("node-{number}"), ways.clone()));
-    rig.set_agents(LightAgents::start_with(nodes)?);
+    let replicas = replicas::start_all(&rig, &["a", "b"])?;
+    replicas::connect(&mut rig, &replicas, NODES)?;
     rig.wait_first_plans()?;
     let mut story = Story {
         rig: &rig,
@@ -254,7 +237,7 @@ fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
     let before = story.hashes()?;
     story.empty()?;
     let seen = story.until("what vanished to be told", SOON, |seen| {
-        seen.text("mode") == "Hold"
+        seen.text("mode") == "Hold" && seen.guard["lostEndpoints"] == json!(ALL)
     })?;
     std::thread::sleep(QUIET);
     checks.require(
@@ -263,14 +246,11 @@ fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
         &format!("{seen:?}"),
     );
     let message = seen.text("message");
-    let lost = (
-        seen.guard["lostEndpoints"].as_u64(),
-        seen.guard["readyEndpoints"].as_u64(),
-    );
-    let says = message.contains("approve=") && message.contains("300 of 30");
+    let ready = seen.guard["readyEndpoints"].as_u64();
+    let says = message.contains("approve=") && message.contains(&format!("{ALL} of "));
     checks.require(
         "status.guard says what vanished, until when it is held, and what to do",
-        lost.0 == Some(300) && lost.1 >= Some(300) && says,
+        ready >= Some(300) && seen.guard["releaseTime"].is_string() && says,
         &format!("{seen:?}"),
     );
     let table = story.rig.plane.kubectl(&["get", "proxyconfig"])?;
@@ -280,6 +260,23 @@ fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
         &table,
     );
     checks.check("an event tells of it", story.told("EndpointsVanished"));
+    let kubeconfig = story.rig.plane.kubeconfig(Reach::Here);
+    let kubeconfig = kubeconfig.display().to_string();
+    let words = ["show", "node-1", "--kubeconfig", &kubeconfig];
+    let noted = Program::ProxyPlan.try_with_input(&words, "")?.errors;
+    checks.require(
+        "kubectl proxyplan notes that nodes have more than objects say",
+        noted.contains("nodes keep endpoints"),
+        &noted,
+    );
+    for replica in &story.replicas {
+        let held = story.figure(replica, "portolan_controller_endpoints_held")?;
+        checks.require(
+            &format!("controller {} counts what it holds", replica.name),
+            held == ALL.to_string(),
+            &held,
+        );
+    }
     Ok(seen.text("id").to_owned())
 }
 
@@ -322,6 +319,8 @@ fn anew(story: &mut Story<'_, '_>, checks: &mut Checks, id: &str) -> Result<()> 
             &format!("controller {} starts anew and makes no plans", replica.name),
             result,
         );
+        let figure = story.figure(replica, "portolan_controller_waiting_for_guard")?;
+        checks.require("and says so in its metrics", figure == "1", &figure);
         std::thread::sleep(QUIET);
         let seen = story.look()?;
         let back: Vec<_> = story.rig.agents()?.went_back().map(str::to_owned).collect();

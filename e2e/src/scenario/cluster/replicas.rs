@@ -111,7 +111,7 @@ impl Replica {
     }
 
     /// Where its pages are.
-    fn pages(&self) -> Option<SocketAddr> {
+    pub(super) fn pages(&self) -> Option<SocketAddr> {
         let said = self.said();
         // It may have been started more than once.
         let line = said
@@ -122,6 +122,47 @@ impl Replica {
     }
 }
 
+/// Starts controllers of these names.
+pub(super) fn start_all(rig: &Rig<'_>, names: &[&'static str]) -> Result<Vec<Replica>> {
+    let all = names.iter().map(|name| Replica::new(rig, name));
+    let mut all = all.collect::<Result<Vec<_>>>()?;
+    for replica in &mut all {
+        replica.start()?;
+    }
+    Ok(all)
+}
+
+/// Starts agents of the first nodes, which go to any of these controllers.
+pub(super) fn connect(rig: &mut Rig<'_>, replicas: &[Replica], nodes: u8) -> Result<()> {
+    let sockets = replicas
+        .iter()
+        .map(|replica| Address::Unix(replica.socket.clone()));
+    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
+    let nodes = (1..=nodes).map(|number| (format!("node-{number}"), ways.clone()));
+    rig.set_agents(LightAgents::start_with(nodes)?);
+    Ok(())
+}
+
+/// Who holds the lease.
+pub(super) fn holder(rig: &Rig<'_>) -> Result<String> {
+    let path = "jsonpath={.spec.holderIdentity}";
+    let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
+    rig.plane.kubectl(&words)
+}
+
+/// The last words of each.
+pub(super) fn last_words(replicas: &[Replica]) -> String {
+    let mut text = String::new();
+    for replica in replicas {
+        let said = replica.said();
+        let lines: Vec<_> = said.lines().collect();
+        for line in &lines[lines.len().saturating_sub(8)..] {
+            text += &format!("\n  {}: {line}", replica.name);
+        }
+    }
+    text
+}
+
 /// All of them.
 struct Replicas<'r, 'a> {
     rig: &'r Rig<'a>,
@@ -130,17 +171,10 @@ struct Replicas<'r, 'a> {
 }
 
 impl Replicas<'_, '_> {
-    /// Who holds the lease.
-    fn holder(&self) -> Result<String> {
-        let path = "jsonpath={.spec.holderIdentity}";
-        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
-        self.rig.plane.kubectl(&words)
-    }
-
     /// Waits until one leads that is not this one, and tells which.
     fn wait_leader(&self, but: Option<&str>, limit: Duration) -> Result<&'static str> {
         let other = || {
-            let holder = self.holder().unwrap_or_default();
+            let holder = holder(self.rig).unwrap_or_default();
             let names = NAMES.into_iter().filter(|name| Some(*name) != but);
             Ok(names.into_iter().find(|name| *name == holder))
         };
@@ -153,15 +187,7 @@ impl Replicas<'_, '_> {
 
     /// The last words of all.
     fn said(&self) -> String {
-        let mut text = String::new();
-        for replica in &self.all {
-            let said = replica.said();
-            let lines: Vec<_> = said.lines().collect();
-            for line in &lines[lines.len().saturating_sub(5)..] {
-                text += &format!("\n  {}: {line}", replica.name);
-            }
-        }
-        text
+        last_words(&self.all)
     }
 
     fn named(&mut self, name: &str) -> Result<&mut Replica> {
@@ -179,12 +205,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut rig = Rig::start(stage, Options::default(), &size)?;
     rig.plane.apply(&(SERVICE.to_owned() + &pod(1) + &pod(2)))?;
     let all = start(&rig, stage)?;
-    let sockets = all
-        .iter()
-        .map(|replica| Address::Unix(replica.socket.clone()));
-    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
-    let nodes = (1..=NODES).map(|number| (format!("node-{number}"), ways.clone()));
-    rig.set_agents(LightAgents::start_with(nodes)?);
+    connect(&mut rig, &all, NODES)?;
     let mut replicas = Replicas {
         rig: &rig,
         stage,
@@ -229,11 +250,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 /// Starts all of them, and waits until they listen: agents begin at different ones, and at another one
 /// where theirs is not there yet.
 fn start(rig: &Rig<'_>, stage: &Stage) -> Result<Vec<Replica>> {
-    let all = NAMES.map(|name| Replica::new(rig, name));
-    let mut all = all.into_iter().collect::<Result<Vec<_>>>()?;
-    for replica in &mut all {
-        replica.start()?;
-    }
+    let all = start_all(rig, &NAMES)?;
     let listen = || {
         Ok(all
             .iter()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::Stage;
 use super::audit::Audit;
@@ -200,6 +200,21 @@ impl<'a> Rig<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Asks for something in the spec of the ProxyConfig.
+    pub(super) fn configure(&self, spec: &Value) -> Result<()> {
+        let patch = json!({"spec": spec}).to_string();
+        let words = [
+            "patch",
+            "proxyconfig",
+            "default",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        self.plane.kubectl(&words)?;
+        Ok(())
     }
 
     /// The requests of the controller so far.

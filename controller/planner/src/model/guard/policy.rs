@@ -41,7 +41,7 @@ impl Default for GuardPolicy {
     }
 }
 
-/// A loss that the controller which leads has stored.
+/// A loss that some controller has stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLoss {
     /// Its name.

@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
 use serde_json::{Value, json};
 
-use super::replicas::Replica;
+use super::replicas::{self, Replica};
 use super::rig::{Rig, Size};
 use crate::control_plane::Options;
-use crate::light_agents::{FAILURE, LightAgents};
+use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -57,17 +56,7 @@ impl Seen {
 
 impl Story<'_, '_> {
     fn patch(&self, spec: &Value) -> Result<()> {
-        let patch = json!({"spec": spec}).to_string();
-        let words = [
-            "patch",
-            "proxyconfig",
-            "default",
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
-        self.rig.plane.kubectl(&words)?;
-        Ok(())
+        self.rig.configure(spec)
     }
 
     /// The status first: nodes may be ahead of what was read, never behind it for long.
@@ -94,19 +83,11 @@ impl Story<'_, '_> {
     }
 
     fn said(&self) -> String {
-        let lines = self.replicas.iter().map(|replica| {
-            let said = replica.said();
-            let lines: Vec<_> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(8)..].join("\n  ");
-            format!("{}:\n  {last}\n", replica.name)
-        });
-        lines.collect()
+        replicas::last_words(&self.replicas)
     }
 
     fn leader(&self) -> Result<String> {
-        let path = "jsonpath={.spec.holderIdentity}";
-        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
-        self.rig.plane.kubectl(&words)
+        replicas::holder(self.rig)
     }
 }
 
@@ -129,17 +110,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "--overwrite",
     ];
     rig.plane.kubectl(&third)?;
-    let replicas = ["a", "b"].map(|name| Replica::new(&rig, name));
-    let mut replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
-    for replica in &mut replicas {
-        replica.start()?;
-    }
-    let sockets = replicas
-        .iter()
-        .map(|replica| Address::Unix(replica.socket.clone()));
-    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
-    let nodes = (1..=NODES).map(|number| (format!("node-{number}"), ways.clone()));
-    rig.set_agents(LightAgents::start_with(nodes)?);
+    let replicas = replicas::start_all(&rig, &["a", "b"])?;
+    replicas::connect(&mut rig, &replicas, NODES)?;
     rig.wait_first_plans()?;
     let mut story = Story {
         rig: &rig,

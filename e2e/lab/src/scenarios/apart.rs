@@ -1,0 +1,55 @@
+//! Scenarios that run by themselves, because they need what no other has.
+
+use anyhow::{Result, bail};
+
+use super::RUN;
+
+/// What a scenario needs that no other has; so it runs by itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Apart {
+    /// A kernel that is started with this.
+    Kernel(&'static str),
+    /// A real API server beside the kernel.
+    ApiServer,
+}
+
+const APART: [(&str, Apart); 2] = [
+    ("bare", Apart::Kernel("ipv6.disable=1")),
+    ("bootstrap", Apart::ApiServer),
+];
+
+/// What these scenarios need that others have not.
+pub(super) fn apart(words: &[&str]) -> Result<Option<Apart>> {
+    let [RUN, names @ ..] = words else {
+        return Ok(None);
+    };
+    let found = APART.iter().find(|(name, _)| names.contains(name));
+    if let Some((name, needs)) = found
+        && names != [*name]
+    {
+        let needs = match needs {
+            Apart::Kernel(with) => format!("is for a kernel that is started with {with}"),
+            Apart::ApiServer => "needs an API server".into(),
+        };
+        bail!("{name} {needs}: run it by itself");
+    }
+    Ok(found.map(|(_, needs)| *needs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_that_needs_what_no_other_has_runs_by_itself() {
+        let bare = apart(&["run", "bare"]).unwrap();
+        assert!(matches!(bare, Some(Apart::Kernel("ipv6.disable=1"))));
+        let bootstrap = apart(&["run", "bootstrap"]).unwrap();
+        assert!(matches!(bootstrap, Some(Apart::ApiServer)));
+        for usual in [["run", "--all"], ["demo", "bare"]] {
+            assert!(apart(&usual).unwrap().is_none(), "{usual:?}");
+        }
+        assert!(apart(&["run", "udp", "bare"]).is_err());
+        assert!(apart(&["run", "bootstrap", "udp"]).is_err());
+    }
+}
