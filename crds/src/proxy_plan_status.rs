@@ -82,4 +82,6 @@ pub mod condition {
     pub const DRIFTED: &str = "Drifted";
     /// Of a ProxyConfig: its spec makes sense and is in force.
     pub const ACCEPTED: &str = "Accepted";
+    /// Of a ProxyConfig: endpoints have addresses by which `spec.settings.localDetection` tells them.
+    pub const PODS_IN_RANGES: &str = "PodsInRanges";
 }

@@ -23,6 +23,7 @@ mod reverse;
 mod selection;
 mod service;
 mod source_ranges;
+mod strays;
 mod warning;
 
 pub use frontends::is_usable_address;
@@ -30,4 +31,5 @@ pub use hints::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored};
 pub use planned::PlannedService;
 pub use planner::{Planner, Update};
 pub use proxied::NotProxied;
+pub use strays::{Strays, StraysOfNode};
 pub use warning::{AddressOwner, Reason, Warning};

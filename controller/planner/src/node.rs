@@ -59,18 +59,24 @@ fn without_node_ports(
         .map(|family| Reason::NoNodePortRange { family })
 }
 
+/// The ranges by which a node with these of its own tells its pods; `None` where it tells them by the
+/// interfaces that packets come in by.
+pub(crate) fn pod_ranges<'a>(settings: &'a Settings, own: &'a [IpNet]) -> Option<&'a [IpNet]> {
+    match &settings.local_detection {
+        LocalDetection::NodeCidr => Some(own),
+        LocalDetection::ClusterCidr { cluster_cidrs } => Some(cluster_cidrs),
+        LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => None,
+    }
+}
+
 /// Families of cluster IPs in which the node cannot tell its pods from others (S-70).
 fn without_pods(
     settings: &Settings,
     own: &[IpNet],
     families: impl Iterator<Item = Family>,
 ) -> Vec<Reason> {
-    let ranges = match &settings.local_detection {
-        LocalDetection::NodeCidr => own,
-        LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
-        LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
-            return Vec::new();
-        }
+    let Some(ranges) = pod_ranges(settings, own) else {
+        return Vec::new();
     };
     let has = |family: &Family| {
         ranges

@@ -180,6 +180,7 @@ impl Planner {
     pub fn warnings(&self, node: &NodeEntry) -> BTreeSet<Warning> {
         let mut warnings = self.warnings_of_services();
         warnings.extend(self.node_warnings(&node.name));
+        warnings.extend(self.strays().warning(&node.name));
         warnings
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use portolan_plan::{Family, FrontendKind, Protocol, ServiceId, WarningDocument};
 
+use crate::StraysOfNode;
 use crate::model::SliceId;
 
 /// Why something of an object has no effect.
@@ -109,6 +110,8 @@ pub enum Reason {
         /// The family.
         family: Family,
     },
+    /// Endpoints that run there have addresses outside the ranges by which the node tells its pods.
+    PodsOutside(StraysOfNode),
     /// The slice says no Service (S-54).
     SliceWithoutService,
     /// The slice holds names, not addresses (S-53).
@@ -197,6 +200,7 @@ impl Reason {
             Self::OtherFamily { .. } => "OtherFamily",
             Self::NoNodePortRange { .. } => "NoNodePortRange",
             Self::NoPodRange { .. } => "NoPodRange",
+            Self::PodsOutside(_) => "PodsOutsideRanges",
             Self::SliceWithoutService => "NoService",
             Self::SliceOfNames => "AddressTypeFQDN",
         }
@@ -292,6 +296,7 @@ impl fmt::Display for Reason {
                  masqueraded at cluster IPs, and nobody is dropped as an outsider; check the Node, or \
                  spec.settings.localDetection of the ProxyConfig"
             ),
+            Self::PodsOutside(strays) => strays.fmt(f),
             Self::SliceWithoutService => f.write_str(
                 "metadata.labels: kubernetes.io/service-name is missing; its endpoints serve no Service",
             ),

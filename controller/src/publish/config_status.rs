@@ -3,13 +3,15 @@
 
 use std::time::SystemTime;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use portolan_crds as crds;
 use portolan_crds::{condition, limit};
+use portolan_planner::Strays;
 
 use super::content::{sentence, shortened};
 use super::figures::count;
 use super::plan::warning;
-use super::previous::Since;
+use super::previous::since;
 use super::status::{Judged, Verdict, condition};
 use crate::known::Known;
 use crate::object::ObjectId;
@@ -25,12 +27,14 @@ pub struct ConfigJudged {
     pub in_waves: bool,
 }
 
-/// The status of the ProxyConfig `default`; `previous` is what its condition Accepted was.
+/// The status of the ProxyConfig `default`; `strays` are endpoints outside the ranges of their nodes,
+/// and `previous` is what its conditions were.
 pub fn config_status(
     known: &Known,
+    strays: &Strays,
     judged: Option<&ConfigJudged>,
     now: SystemTime,
-    previous: Option<Since>,
+    previous: &[Condition],
 ) -> crds::ProxyConfigStatus {
     let mut warnings = warnings(known);
     let counts = crds::ConfigCounts {
@@ -39,38 +43,77 @@ pub fn config_status(
         warnings: count(warnings.len()),
     };
     warnings.truncate(limit::CONFIG_WARNINGS);
-    let accepted = judged.map(|judged| {
-        let (verdict, reason, words) = match &judged.problem {
-            None if judged.in_waves => (
-                Verdict::True,
-                "InWaves",
-                "the settings make sense; status.rollout says which of them nodes have".to_owned(),
-            ),
-            None => (
-                Verdict::True,
-                "InForce",
-                "the settings are in force".to_owned(),
-            ),
-            Some(problem) => (
-                Verdict::False,
-                "Invalid",
-                format!("{problem}; the last settings that made sense stay in force"),
-            ),
-        };
-        let judgement = Judged { verdict, reason };
-        let mut condition = condition(condition::ACCEPTED, judgement, &words, previous, now);
-        condition.observed_generation = Some(judged.generation);
-        condition
-    });
+    let accepted = judged.map(|judged| accepted(judged, now, previous));
     crds::ProxyConfigStatus {
         observed_generation: judged.map(|judged| judged.generation),
-        conditions: accepted.into_iter().collect(),
+        conditions: accepted
+            .into_iter()
+            .chain([in_ranges(strays, now, previous)])
+            .collect(),
         warnings,
         counts: Some(counts),
         // Others write them.
         rollout: None,
         guard: None,
     }
+}
+
+fn accepted(judged: &ConfigJudged, now: SystemTime, previous: &[Condition]) -> Condition {
+    let (verdict, reason, words) = match &judged.problem {
+        None if judged.in_waves => (
+            Verdict::True,
+            "InWaves",
+            "the settings make sense; status.rollout says which of them nodes have".to_owned(),
+        ),
+        None => (
+            Verdict::True,
+            "InForce",
+            "the settings are in force".to_owned(),
+        ),
+        Some(problem) => (
+            Verdict::False,
+            "Invalid",
+            format!("{problem}; the last settings that made sense stay in force"),
+        ),
+    };
+    let judgement = Judged { verdict, reason };
+    let previous = since(previous, condition::ACCEPTED);
+    let mut condition = condition(condition::ACCEPTED, judgement, &words, previous, now);
+    condition.observed_generation = Some(judged.generation);
+    condition
+}
+
+/// Whether nodes can tell their pods by what the settings say, as far as endpoints show it.
+fn in_ranges(strays: &Strays, now: SystemTime, previous: &[Condition]) -> Condition {
+    let checked = strays.checked();
+    let nodes = strays.nodes();
+    let (verdict, reason, words) = match nodes.iter().next() {
+        _ if checked == 0 => (
+            Verdict::Unknown,
+            "NothingToCompare",
+            "no endpoint names a node that tells its pods by ranges of addresses".to_owned(),
+        ),
+        None => (
+            Verdict::True,
+            "InRanges",
+            "endpoints are in the ranges of pods of their nodes".to_owned(),
+        ),
+        Some((name, first)) => {
+            let outside: usize = nodes.values().map(|node| node.outside).sum();
+            let nodes = match nodes.len() - 1 {
+                0 => "one node".to_owned(),
+                others => format!("{} nodes", others + 1),
+            };
+            let words = format!(
+                "{outside} of {checked} endpoints, on {nodes}, are outside the ranges of pods; node \
+                 {name}: {first}"
+            );
+            (Verdict::False, "OutsideRanges", words)
+        }
+    };
+    let judgement = Judged { verdict, reason };
+    let previous = since(previous, condition::PODS_IN_RANGES);
+    condition(condition::PODS_IN_RANGES, judgement, &words, previous, now)
 }
 
 /// Warnings about everything but Nodes, whose ProxyPlans have theirs, each once, in order.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use portolan_crds as crds;
 use portolan_crds::limit;
 use portolan_plan::{NodeEntry, ScopeKind, ServiceId};
-use portolan_planner::{HintOutcome, PlannedService, Planner};
+use portolan_planner::{HintOutcome, PlannedService, Planner, Strays};
 
 use super::content::{sentence, shortened};
 
@@ -25,6 +25,8 @@ pub struct Figures {
     local: BTreeMap<Arc<str>, u32>,
     /// Services with a health check port.
     health: BTreeSet<ServiceId>,
+    /// Endpoints outside the ranges of their nodes.
+    strays: Strays,
 }
 
 /// What nodes of a zone see differently from others, nodes' own lists left out.
@@ -76,6 +78,7 @@ impl Figures {
         for planned in planner.services().values() {
             figures.add(planned);
         }
+        figures.set_strays(planner.strays());
         figures
     }
 
@@ -104,6 +107,16 @@ impl Figures {
                 self.health.insert(planned.id.clone());
             }
         }
+    }
+
+    /// Takes what was found of endpoints outside the ranges of their nodes.
+    pub(super) fn set_strays(&mut self, strays: Strays) {
+        self.strays = strays;
+    }
+
+    /// Endpoints outside the ranges of their nodes.
+    pub(super) fn strays(&self) -> &Strays {
+        &self.strays
     }
 
     /// Services with a health check port.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use portolan_crds as crds;
 use portolan_crds::condition;
 use portolan_plan::ServiceId;
@@ -77,29 +78,30 @@ pub(super) fn of_config(
         })
     };
     let mut news: Vec<_> = new.filter_map(of_service).collect();
-    let refused = |status: &crds::ProxyConfigStatus| {
-        let mut conditions = status.conditions.iter();
-        let accepted = conditions.find(|condition| condition.type_ == condition::ACCEPTED);
-        accepted
-            .filter(|accepted| accepted.status == "False")
-            .map(|accepted| accepted.message.clone())
-    };
-    if let (None, Some(note)) = (refused(before), refused(now)) {
-        news.push(Event {
-            about: About::ProxyConfig,
-            severity: Severity::Warning,
-            reason: "Invalid".into(),
-            action: "Plan",
-            note,
-        });
+    for kind in [condition::ACCEPTED, condition::PODS_IN_RANGES] {
+        if let (None, Some(denied)) = (denied(before, kind), denied(now, kind)) {
+            news.push(Event {
+                about: About::ProxyConfig,
+                severity: Severity::Warning,
+                reason: denied.reason.clone(),
+                action: "Plan",
+                note: denied.message.clone(),
+            });
+        }
     }
     news
+}
+
+/// The condition of this type, where it is False.
+fn denied<'a>(status: &'a crds::ProxyConfigStatus, kind: &str) -> Option<&'a Condition> {
+    let mut conditions = status.conditions.iter();
+    conditions.find(|condition| condition.type_ == kind && condition.status == "False")
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 

@@ -63,7 +63,7 @@ pub fn proxy_plan_spec(
     let entry = planner.node(node)?;
     let particular = || planner.particular_to(node);
     let mut counts = figures.counts(entry, particular());
-    let warnings = warnings(known, &entry.name);
+    let warnings = warnings(known, figures, &entry.name);
     counts.warnings = count(warnings.len());
 
     let services = particular().map(|planned| planned_service(planned, entry));
@@ -216,7 +216,7 @@ fn health_checks(
 
 /// What its owner should hear about the Node, each once, in order; and first of all if it cannot be
 /// read.
-fn warnings(known: &Known, node: &Arc<str>) -> Vec<crds::Warning> {
+fn warnings(known: &Known, figures: &Figures, node: &Arc<str>) -> Vec<crds::Warning> {
     let id = ObjectId::Node(node.clone());
     let left_out = known.left_out.get(&id).map(|problem| crds::Warning {
         object: shortened(&id.to_string(), 600),
@@ -228,6 +228,7 @@ fn warnings(known: &Known, node: &Arc<str>) -> Vec<crds::Warning> {
     let mut others: Vec<_> = known
         .planner
         .node_warnings(node)
+        .chain(figures.strays().warning(node))
         .map(|warning| self::warning(&warning))
         .collect();
     others.sort();

@@ -1,5 +1,6 @@
 //! ProxyPlans as people read them.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use portolan_controller::object::ObjectId;
 use portolan_controller::publish::{
     ConfigJudged, Figures, NodeObjects, SettingsRevision, config_status, proxy_plan_spec,
@@ -137,7 +138,7 @@ fn a_node_that_cannot_be_read_says_so_in_its_plan_and_nowhere_else() {
     assert_eq!(warnings[0].object, "Node node-a");
     assert!(warnings[0].message.contains("\"x\" is no address"));
     assert!(objects(&known, true, "node-b").plan.warnings.is_empty());
-    let status = config_status(&known, None, at(0), None);
+    let status = config_status(&known, &known.planner.strays(), None, at(0), &[]);
     assert!(status.warnings.is_empty(), "{:?}", status.warnings);
 }
 
@@ -157,7 +158,7 @@ fn warnings_about_services_and_slices_are_in_the_status_of_the_proxyconfig() {
         problem: None,
         in_waves: false,
     };
-    let status = config_status(&known, Some(&judged), at(0), None);
+    let status = config_status(&known, &known.planner.strays(), Some(&judged), at(0), &[]);
     insta::assert_yaml_snapshot!(status);
 }
 
@@ -170,7 +171,8 @@ fn of_many_warnings_the_first_are_shown_and_all_are_counted() {
              shop, name: s-{number:03}}}, addressType: IPv4, ports: [], endpoints: []}}\n"
         );
     }
-    let status = config_status(&known(&yaml), None, at(0), None);
+    let known = known(&yaml);
+    let status = config_status(&known, &known.planner.strays(), None, at(0), &[]);
     assert_eq!(status.counts.unwrap().warnings, 150);
     assert_eq!(status.warnings.len(), limit::CONFIG_WARNINGS);
     assert_eq!(status.warnings[0].object, "EndpointSlice shop/s-000");
@@ -197,4 +199,31 @@ fn a_service_on_a_nodes_own_address_is_particular_to_that_node() {
     let own = ("mail".to_owned(), portolan_crds::Because::NodeAddress);
     assert_eq!(particular("node-b"), [own]);
     assert_eq!(particular("node-a"), []);
+}
+
+#[test]
+fn pods_outside_the_ranges_of_their_nodes_are_a_condition_and_a_warning_of_the_node() {
+    let ranges = "spec: {podCIDRs: [10.244.1.0/24]}, status";
+    let fine = shop().replacen("status", ranges, 1);
+    let status = |yaml: &str, previous: &[Condition], now| {
+        let known = known(yaml);
+        config_status(&known, &known.planner.strays(), None, at(now), previous).conditions
+    };
+    // Nodes without ranges say nothing.
+    let unknown = status(&shop(), &[], 1);
+    insta::assert_yaml_snapshot!("pods_nothing_to_compare", unknown);
+    let known_good = status(&fine, &unknown, 2);
+    insta::assert_yaml_snapshot!("pods_in_ranges", known_good);
+
+    let stray = fine.replace("nodeName: node-b", "nodeName: node-a");
+    let told = status(&stray, &known_good, 3);
+    insta::assert_yaml_snapshot!("pods_outside_ranges", told);
+    // It has been so since then.
+    assert_eq!(status(&stray, &told, 4), told);
+
+    let known = known(&stray);
+    let warnings = objects(&known, true, "node-a").plan.warnings;
+    assert_eq!(warnings.len(), 1);
+    assert_eq!(warnings[0].reason, "PodsOutsideRanges");
+    assert_eq!(objects(&known, true, "node-b").plan.warnings, []);
 }

@@ -17,4 +17,5 @@ mod histories;
 mod laws;
 mod places;
 mod reference;
+mod strays;
 mod touched;

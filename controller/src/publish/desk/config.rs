@@ -162,16 +162,17 @@ impl Desk {
         // Those have other owners.
         old.rollout = None;
         old.guard = None;
-        let previous = since(&old.conditions, condition::ACCEPTED);
+        let strays = self.strays();
         let judged = self.config.judged.as_ref();
         let known = self.shared.read();
-        let status = config_status(&known, judged, now.wall, previous);
+        let status = config_status(&known, &strays, judged, now.wall, &old.conditions);
         drop(known);
         if ContentHash::of(&status) == ContentHash::of(&old) {
             return;
         }
         let verdict = |status: &crds::ProxyConfigStatus| {
-            since(&status.conditions, condition::ACCEPTED).map(|since| since.verdict)
+            let kinds = [condition::ACCEPTED, condition::PODS_IN_RANGES];
+            kinds.map(|kind| since(&status.conditions, kind).map(|since| since.verdict))
         };
         let written = self.config.status_written;
         let early = written.is_some_and(|written| now.elapsed < written + PERIOD);

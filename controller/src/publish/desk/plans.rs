@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_crds as crds;
+use portolan_planner::Strays;
 use tracing::debug;
 
 use super::statuses::StatusRecord;
@@ -264,6 +265,15 @@ impl Desk {
         None
     }
 
+    /// Endpoints outside the ranges of their nodes; planning is held up while it is seen which there are.
+    pub(super) fn strays(&self) -> Strays {
+        let known = self.shared.read();
+        let nodes = known.planner.nodes().clone();
+        let slices: Vec<_> = known.planner.model().slices().cloned().collect();
+        drop(known);
+        Strays::among(&nodes, slices.iter())
+    }
+
     /// In pieces, so that planning is held up for moments only.
     fn counted(&self) -> Figures {
         const PIECE: usize = 256;
@@ -285,9 +295,11 @@ impl Desk {
             }
             match piece.last() {
                 Some(planned) => last = Some(planned.id.clone()),
-                None => return figures,
+                None => break,
             }
         }
+        figures.set_strays(self.strays());
+        figures
     }
 }
 

@@ -39,6 +39,23 @@ metadata: {name: later}
 spec: {clusterIP: 10.96.0.7, ports: [{name: http, port: 80}]}
 ";
 
+const NEAR: &str = "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: near, labels: {kubernetes.io/service-name: byhand}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.244.1.78], nodeName: node-1}]
+";
+const STRAY: &str = "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: stray, labels: {kubernetes.io/service-name: byhand}}
+addressType: IPv4
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints: [{addresses: [10.99.0.9], nodeName: node-1}]
+";
+
 fn cluster() -> String {
     let scheduler = "r".repeat(300);
     format!(
@@ -128,7 +145,77 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         checks.check(&format!("{object}: {due} in the log"), logged);
     }
     checks.check("endpoints without conditions serve", serves(&rig));
+    outside_ranges(stage, &rig, checks)?;
     rig.check_running()
+}
+
+/// A pod has an address that its node does not take for one of its pods' (S-70).
+fn outside_ranges(stage: &Stage, rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
+    checks.check(
+        "the condition PodsInRanges is Unknown while no endpoint names a node",
+        in_ranges(stage, rig, "Unknown"),
+    );
+    rig.plane.apply(NEAR)?;
+    checks.check(
+        "it is True while pods are in the ranges of their nodes",
+        in_ranges(stage, rig, "True"),
+    );
+    rig.plane.apply(STRAY)?;
+    checks.check(
+        "it is False once one is not",
+        in_ranges(stage, rig, "False"),
+    );
+    checks.check(
+        "the node's ProxyPlan has a warning",
+        published(
+            stage,
+            rig,
+            ["pp", "node-1", "/spec/warnings"],
+            &["Node node-1"],
+        ),
+    );
+    checks.check("an event of the ProxyConfig names node and pod", {
+        let event = stage.waits.until(
+            "the event OutsideRanges",
+            PUBLISHED,
+            Duration::from_millis(500),
+            || {
+                let selected = "--field-selector=reason=OutsideRanges";
+                let only = "jsonpath={.items[*].message}";
+                let text = rig
+                    .plane
+                    .kubectl(&["get", "events", "-A", selected, "-o", only])?;
+                Ok((!text.is_empty()).then_some(text))
+            },
+            || "there is none".to_owned(),
+        );
+        event.and_then(|text| {
+            let named = text.contains("node node-1: ") && text.contains("10.99.0.9");
+            ensure!(named, "it says {text}");
+            Ok(())
+        })
+    });
+    rig.plane.kubectl(&["delete", "endpointslice", "stray"])?;
+    checks.check(
+        "it is True again when the pod is gone",
+        in_ranges(stage, rig, "True"),
+    );
+    Ok(())
+}
+
+fn in_ranges(stage: &Stage, rig: &Rig<'_>, wanted: &str) -> Result<()> {
+    let only = "jsonpath={.status.conditions[?(@.type==\"PodsInRanges\")].status}";
+    let get = || {
+        rig.plane
+            .kubectl(&["get", "proxyconfig", "default", "-o", only])
+    };
+    stage.waits.until(
+        "the condition PodsInRanges",
+        PUBLISHED,
+        Duration::from_millis(500),
+        || Ok((get()? == wanted).then_some(())),
+        || format!("it is {:?}", get()),
+    )
 }
 
 /// Waits until the warnings of an object (kind, name, path) are about exactly these objects.

@@ -1,0 +1,83 @@
+//! Endpoints outside the ranges by which their nodes tell pods (S-70): how many, and the first.
+
+use portolan_plan::{LocalDetection, Settings};
+use portolan_planner::model::ProxyConfig;
+use portolan_planner::{Planner, Strays};
+
+use crate::build::Cluster;
+
+const CLUSTER: &str = "
+nodes:
+- {name: a, pods: [10.244.1.0/24, 10.244.9.0/24]}
+- {name: b, pods: [10.244.2.0/24]}
+slices:
+- {id: shop/web-1, service: web, ports: [80/TCP], endpoints: [{address: 10.244.1.2, node: a}, {address: 10.244.9.2, node: a}]}
+- {id: shop/web-2, service: web, ports: [80/TCP], endpoints: [{address: 10.9.0.2, node: b}, {address: 10.9.0.1, node: b}, {address: 10.244.2.1, node: b}]}
+";
+
+fn planner() -> Planner {
+    let cluster: Cluster = serde_saphyr::from_str(CLUSTER).unwrap();
+    let mut planner = Planner::default();
+    planner.apply(cluster.events());
+    planner
+}
+
+/// The nodes that have some, with how many of how many.
+fn counts(strays: &Strays) -> Vec<(&str, usize, usize)> {
+    let nodes = strays.nodes().iter();
+    nodes
+        .map(|(name, node)| (&**name, node.outside, node.checked))
+        .collect()
+}
+
+#[test]
+fn a_node_may_have_several_ranges_in_a_family() {
+    let strays = planner().strays();
+    assert_eq!(strays.checked(), 5);
+    assert_eq!(counts(&strays), [("b", 2, 3)]);
+}
+
+#[test]
+fn what_is_told_names_the_first_the_ranges_and_the_next_thing_to_check() {
+    let warning = planner().strays().warning(&"b".into()).unwrap().document();
+    assert_eq!(warning.object, "Node b");
+    assert_eq!(
+        warning.message,
+        "2 of 3 endpoints that run there are outside its ranges of pods, 10.244.2.0/24, like 10.9.0.2 of \
+         EndpointSlice shop/web-2: the node takes such pods for strangers, and masquerades them at cluster \
+         IPs; check its spec.podCIDRs, or spec.settings.localDetection of the ProxyConfig if the network \
+         gives addresses otherwise"
+    );
+}
+
+#[test]
+fn nodes_that_tell_pods_by_interfaces_have_none() {
+    let mut planner = planner();
+    let ways = [
+        LocalDetection::BridgeInterface {
+            bridge: "cni0".into(),
+        },
+        LocalDetection::InterfaceNamePrefix {
+            prefix: "cali".into(),
+        },
+    ];
+    for local_detection in ways {
+        let settings = Settings {
+            local_detection,
+            ..Settings::default()
+        };
+        planner.apply([ProxyConfig::of(settings).into()]);
+        assert_eq!(planner.strays(), Strays::default());
+    }
+}
+
+#[test]
+fn a_node_of_which_nothing_is_left_outside_is_not_told_of_any_more() {
+    let mut planner = planner();
+    let moved = CLUSTER.replace("10.9.0.", "10.244.2.1");
+    let cluster: Cluster = serde_saphyr::from_str(&moved).unwrap();
+    planner.apply(cluster.events());
+    let strays = planner.strays();
+    assert_eq!((strays.checked(), strays.nodes().len()), (5, 0));
+    assert_eq!(strays.warning(&"b".into()), None);
+}
