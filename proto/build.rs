@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build_client(feature("CLIENT"))
         .build_server(feature("SERVER"))
         .build_transport(false)
+        .codec_path("crate::PlanCodec")
         .compile_fds(descriptors)?;
     Ok(())
 }

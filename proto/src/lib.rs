@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(any(feature = "client", feature = "server"))]
+mod codec;
 mod decode;
 pub mod draining;
 mod encode;
@@ -13,6 +15,8 @@ pub mod item;
 mod settings;
 mod trace;
 
+#[cfg(any(feature = "client", feature = "server"))]
+pub use codec::{PlanCodec, PlanEncoder};
 pub use decode::{DecodeError, decode_entry};
 pub use encode::encode_entry;
 pub use trace::TraceContext;
@@ -26,8 +30,9 @@ pub const OLDEST_WIRE_VERSION: u32 = 1;
 /// The largest message on the stream, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// How many bytes of entries are put into one message, so that a slow agent costs little.
-pub const CHUNK_BYTES: usize = 64 * 1024;
+/// How many bytes of entries are put into one message, so that a slow agent costs little. Each stream keeps room
+/// for one such message.
+pub const CHUNK_BYTES: usize = 32 * 1024;
 
 /// How many times of triggers a batch tells. What is left out is younger than what is told.
 pub const TRIGGERS_TOLD: usize = 16;

@@ -18,7 +18,7 @@ use super::session::End;
 use crate::metrics::Counters;
 
 /// No further message is made while more than this waits.
-const MOST: u64 = CHUNK_BYTES as u64;
+const MOST: u64 = 2 * CHUNK_BYTES as u64;
 
 /// Where messages go.
 pub(super) type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
@@ -133,6 +133,7 @@ mod tests {
         let mut outgoing = Outgoing::new(queue, written.clone(), counters);
         let second = Duration::from_secs(1);
         assert!(outgoing.put(items(CHUNK_BYTES)).await.is_ok());
+        assert!(outgoing.put(items(CHUNK_BYTES)).await.is_ok());
         let next = timeout(second, outgoing.put(items(1000))).await;
         assert!(next.is_err(), "more than 64 kB wait");
         written.add(500);
@@ -143,7 +144,7 @@ mod tests {
         outgoing.answered();
         assert_eq!(outgoing.waiting(), 0);
         assert!(outgoing.put(items(1)).await.is_ok());
-        for _ in 0..3 {
+        for _ in 0..4 {
             assert!(messages.try_recv().is_ok());
         }
         assert!(messages.try_recv().is_err());

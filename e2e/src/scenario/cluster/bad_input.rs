@@ -39,22 +39,19 @@ metadata: {name: later}
 spec: {clusterIP: 10.96.0.7, ports: [{name: http, port: 80}]}
 ";
 
-const NEAR: &str = "
+/// A slice of `byhand` with one endpoint on node-1.
+fn on_node(name: &str, address: &str) -> String {
+    format!(
+        "
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: near, labels: {kubernetes.io/service-name: byhand}}
+metadata: {{name: {name}, labels: {{kubernetes.io/service-name: byhand}}}}
 addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.244.1.78], nodeName: node-1}]
-";
-const STRAY: &str = "
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: stray, labels: {kubernetes.io/service-name: byhand}}
-addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints: [{addresses: [10.99.0.9], nodeName: node-1}]
-";
+ports: [{{name: http, port: 8080, protocol: TCP}}]
+endpoints: [{{addresses: [{address}], nodeName: node-1}}]
+"
+    )
+}
 
 fn cluster() -> String {
     let scheduler = "r".repeat(300);
@@ -155,12 +152,12 @@ fn outside_ranges(stage: &Stage, rig: &Rig<'_>, checks: &mut Checks) -> Result<(
         "the condition PodsInRanges is Unknown while no endpoint names a node",
         in_ranges(stage, rig, "Unknown"),
     );
-    rig.plane.apply(NEAR)?;
+    rig.plane.apply(&on_node("near", "10.244.1.78"))?;
     checks.check(
         "it is True while pods are in the ranges of their nodes",
         in_ranges(stage, rig, "True"),
     );
-    rig.plane.apply(STRAY)?;
+    rig.plane.apply(&on_node("stray", "10.99.0.9"))?;
     checks.check(
         "it is False once one is not",
         in_ranges(stage, rig, "False"),
