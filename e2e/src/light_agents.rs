@@ -38,6 +38,8 @@ struct Agent {
 
 /// What an agent says that fails.
 pub const FAILURE: &str = "add a virtual server: no memory";
+/// The version of agents that stand for nobody's image.
+const VERSION: &str = "light";
 /// Settings that an agent cannot apply, and whether it ever had them.
 #[derive(Debug, Default)]
 struct Dislike {
@@ -98,16 +100,21 @@ impl LightAgents {
             runtime: Some(runtime),
         };
         for (node, controllers) in nodes {
-            agents.add(node, controllers)?;
+            agents.add(node, VERSION, controllers)?;
         }
         Ok(agents)
     }
 
-    /// Starts the agent of one more node, or another one in place of the node's.
+    /// Starts the agent of one more node, or another one in place of the node's, as a program of this version.
     ///
     /// # Errors
     /// When threads cannot be started.
-    pub fn add(&mut self, node: String, controllers: impl Into<Controllers>) -> Result<()> {
+    pub fn add(
+        &mut self,
+        node: String,
+        version: &str,
+        controllers: impl Into<Controllers>,
+    ) -> Result<()> {
         self.remove(&node);
         let runtime = self.runtime.as_ref().context("they have ended")?;
         let slot = Arc::new(PlanSlot::default());
@@ -117,6 +124,7 @@ impl LightAgents {
         let (drains, draining) = watch::channel(BTreeSet::new());
         let receiver = Receiver {
             node: node.as_str().into(),
+            version: version.into(),
             controllers: controllers.into(),
             slot: slot.clone(),
             applied,

@@ -1,5 +1,6 @@
 //! What was written last of a status: the next one differs from it or not, and goes on from it.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -26,9 +27,11 @@ pub(super) struct Verdicts {
     pub(super) drifted: Option<Verdict>,
 }
 
-/// What was written last of a node's conditions, as far as the next status needs it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What was written last of a node's status, as far as the next one needs it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Previous {
+    /// The version of its agent. Whoever rolls agents out watches it.
+    pub(super) agent_version: Option<Arc<str>>,
     /// The number of the settings that were in force.
     pub(super) revision: Option<u64>,
     pub(super) applied: Option<Since>,
@@ -42,6 +45,7 @@ impl Previous {
         let of = |kind| since(&status.conditions, kind);
         let revision = status.settings_revision.as_deref();
         Self {
+            agent_version: status.agent_version.as_deref().map(Arc::from),
             revision: revision.and_then(from_kube::revision_number),
             applied: of(condition::APPLIED),
             healthy: of(condition::HEALTHY),

@@ -217,10 +217,15 @@ pub fn status(
             .map(|acked| number(acked.failed_operations))
             .filter(|failed| *failed > 0),
         undecodable: acked.map_or_else(Vec::new, |acked| sentences(&acked.undecodable)),
-        agent_version: delivery.map(|delivery| shortened(&delivery.agent_version, 64)),
+        agent_version: delivery.map(agent_version),
         heartbeat_time: Some(moment(now)),
         conditions,
     }
+}
+
+/// The version of a node's agent, as its status has it.
+pub(super) fn agent_version(delivery: &Delivery) -> String {
+    shortened(&delivery.agent_version, 64)
 }
 
 /// A condition that keeps its time while it stays what it is.

@@ -209,6 +209,7 @@ impl Agent {
         };
         let receiver = Receiver {
             node: name.into(),
+            version: "test".into(),
             controllers: Access::insecure(Address::Unix(cluster.socket())).into(),
             slot: slot.clone(),
             applied: applied.clone(),

@@ -27,6 +27,9 @@ use crate::saved::{Keeper, SavedPlan};
 use crate::slot::PlanSlot;
 use crate::watchdog;
 
+/// The version of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Follow the controller and keep the kernel equal to this node's plan.
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -117,6 +120,7 @@ impl Run {
         let way = link.subscribe();
         let receiver = Receiver {
             node,
+            version: VERSION.into(),
             controllers,
             slot: slot.clone(),
             applied: applied_receiver.clone(),
@@ -149,7 +153,7 @@ fn open_kernel(iptables: IptablesChoice, counts: bool) -> Result<LinuxKernel, Mi
 }
 
 fn tell_started(node: &str, controllers: &Controllers) {
-    info!(%node, %controllers, version = env!("CARGO_PKG_VERSION"), "started");
+    info!(%node, %controllers, version = VERSION, "started");
     if let Some(hint) = doctor::hint() {
         info!("{hint}");
     }

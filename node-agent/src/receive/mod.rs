@@ -54,6 +54,8 @@ const ANSWERS: usize = 4;
 pub struct Receiver {
     /// The node's name.
     pub node: Arc<str>,
+    /// The version of the program, as the node's ProxyPlan tells it.
+    pub version: Arc<str>,
     /// Where controllers are, and how they are talked to.
     pub controllers: Controllers,
     /// Where the plan goes.
@@ -112,7 +114,8 @@ impl Receiver {
         let (answers, outgoing) = mpsc::channel(ANSWERS);
         let mut session = Session::new(self.node.clone());
         let held = self.slot.held(&heard.watermark);
-        send(&answers, session.hello(heard.wire_version, held.as_ref())).await?;
+        let hello = session.hello(&self.version, heard.wire_version, held.as_ref());
+        send(&answers, hello).await?;
         let mut incoming = client
             .watch(controller.request(ReceiverStream::new(outgoing))?)
             .await?

@@ -148,13 +148,18 @@ impl Session {
         }
     }
 
-    /// The first message, with the plan that is held already and what was told of the objects that it
-    /// was made from.
-    pub fn hello(&self, wire_version: u32, held: Option<&Held>) -> wire::AgentMessage {
+    /// The first message of a program of this `version`, with the plan that is held already and what was told of the
+    /// objects that it was made from.
+    pub fn hello(
+        &self,
+        version: &str,
+        wire_version: u32,
+        held: Option<&Held>,
+    ) -> wire::AgentMessage {
         answer(Answer::Hello(wire::Hello {
             node: self.node.to_string(),
             wire_version,
-            agent_version: env!("CARGO_PKG_VERSION").into(),
+            agent_version: version.into(),
             plan_hash: held.map_or_else(Vec::new, |held| held.hash.to_bytes().into()),
             bucket_hashes: held.map_or_else(Vec::new, |held| held.buckets.to_bytes()),
             watermark: held.map(|held| held.watermark.clone()),

@@ -1,4 +1,4 @@
-//! Statuses of plans: what agents said, written when a condition changes and as a heartbeat.
+//! Statuses of plans: what agents said, written when a condition or the agent's version changes and as a heartbeat.
 //!
 //! That an agent is absent is written only when nobody else writes its status: with several
 //! controllers, each has the streams of some agents.
@@ -15,7 +15,7 @@ use crate::publish::news;
 use crate::publish::notes::Given;
 use crate::publish::previous::Previous;
 use crate::publish::queue::Class;
-use crate::publish::status::{in_force_since, judge, status};
+use crate::publish::status::{agent_version, in_force_since, judge, status};
 use crate::publish::write::{Act, Kind, Target};
 
 /// How long an agent may take to answer for the first time, and to come back.
@@ -121,7 +121,9 @@ impl StatusRecord {
         now: Now,
     ) -> Option<SystemTime> {
         let heartbeat = self.heartbeat?;
-        let other = revision.is_some() && revision != self.previous.revision;
+        let version = delivery.map(agent_version);
+        let other = (revision.is_some() && revision != self.previous.revision)
+            || (version.is_some() && version.as_deref() != self.previous.agent_version.as_deref());
         let due = if other || self.previous.differs_from(&judge(delivery)) {
             let last = self.written_at?;
             now.wall + (last + STATUS).saturating_sub(now.elapsed)
@@ -182,7 +184,7 @@ impl Desk {
         match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
                 // What is stored is known once it is written.
-                let mut previous = record.previous;
+                let mut previous = record.previous.clone();
                 previous.revision = revision.or(previous.revision);
                 let status = status(delivery.as_ref(), now.wall, &previous);
                 let judged = judge(delivery.as_ref());
@@ -350,6 +352,18 @@ mod tests {
         let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
         assert_eq!(decide(11), Decision::Later(at(15)));
         assert_eq!(decide(15), Decision::Write);
+    }
+
+    #[test]
+    fn another_version_of_an_agent_is_written_at_once() {
+        let record = written(&applied(true, 0), 10);
+        let delivery = Delivery {
+            agent_version: "0.2.0".into(),
+            ..applied(true, 20)
+        };
+        let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
+        assert_eq!(decide(12), Decision::Later(at(15)));
+        assert_eq!(decide(21), Decision::Write);
     }
 
     #[test]

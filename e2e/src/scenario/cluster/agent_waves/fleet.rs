@@ -1,5 +1,6 @@
 //! What would run in the agents' pods: behind each pod that is ready there is a light agent with a token that is
-//! bound to the pod. It connects when the pod becomes ready and is gone when the pod ends.
+//! bound to the pod, and of the version that the tag of its image says. It connects when the pod becomes ready and is
+//! gone when the pod ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -183,7 +184,7 @@ async fn follow(client: &Client, ways: &Ways, shared: &Mutex<State>) -> Result<(
         });
         let controllers = Controllers::new(ways.addresses.clone(), trust);
         let mut state = locked(shared);
-        state.agents.add(node.clone(), controllers)?;
+        state.agents.add(node.clone(), &pod.tag, controllers)?;
         let (tag, nodes) = &state.broken;
         if *tag == pod.tag && nodes.contains(&node) {
             state.agents.set_failing(&node, true);

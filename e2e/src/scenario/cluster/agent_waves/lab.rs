@@ -66,6 +66,13 @@ impl Seen {
         with.map(|pod| pod.node.as_str()).collect()
     }
 
+    /// The image of each node's agent.
+    pub(super) fn tags(&self) -> BTreeMap<String, String> {
+        let ready = self.pods.iter().filter(|pod| pod.ready);
+        let tags = ready.map(|pod| (pod.node.clone(), pod.tag.clone()));
+        tags.collect()
+    }
+
     pub(super) fn pod(&self, node: &str) -> Option<&AgentPod> {
         self.pods.iter().find(|pod| pod.ready && pod.node == node)
     }
@@ -156,6 +163,18 @@ impl<'a> Lab<'a> {
             status: configs["items"][0]["status"]["rollout"].clone(),
             pods: pods.iter().map(pod).collect(),
         })
+    }
+
+    /// The version of each node's agent, as `kubectl proxyplan top` lists it.
+    pub(super) fn versions(&self) -> Result<BTreeMap<String, String>> {
+        let config = self.release.plane.kubeconfig(Reach::Here);
+        let config = config.display().to_string();
+        let words = ["top", "-n", "0", "-o", "json", "--kubeconfig", &config];
+        let rows: Value = serde_json::from_str(&Program::ProxyPlan.run(&words)?)?;
+        let rows = rows.as_array().context("there is no list")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let one = |row: &Value| (text(&row["node"]), text(&row["agentVersion"]));
+        Ok(rows.iter().map(one).collect())
     }
 
     /// The nodes that are labelled, and how.

@@ -62,7 +62,20 @@ fn begin(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         one && labelled.is_empty() && seen.with(FIRST_TAG).len() == nodes,
         &format!("{labelled:?} {seen:?}"),
     );
-    settled(lab)
+    settled(lab)?;
+    versions(lab, checks, "before any change")
+}
+
+/// The version of each agent is the one that its image says, also where nodes differ: whoever looks at a rollout sees
+/// which nodes have it.
+fn versions(lab: &Lab<'_>, checks: &mut Checks, when: &str) -> Result<()> {
+    let same = |seen: &Seen| lab.versions().is_ok_and(|versions| versions == seen.tags());
+    let told = lab.until("plans to tell the versions of agents", STEP, same);
+    let tags: BTreeSet<_> = lab.look()?.tags().into_values().collect();
+    let what =
+        format!("{when} `kubectl proxyplan top` tells of each node what its image says: {tags:?}");
+    checks.check(&what, told.map(drop));
+    Ok(())
 }
 
 /// Waits until the statuses of all nodes say that what is current is in force: a rollout begins with sound nodes.
@@ -293,6 +306,7 @@ fn by_hand(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         after.with("4").len() == before && after.text("phase") == "Paused",
         &format!("{before} had it: {after:?}"),
     );
+    versions(lab, checks, "in the middle")?;
     lab.rollout("resume")?;
     let seen = lab.until("it to go on", STEP, |seen| seen.with("4").len() > before)?;
     ensure!(seen.text("phase") != "Paused", "{seen:?}");
@@ -305,7 +319,7 @@ fn by_hand(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         seen.text("reason").contains("was taken back"),
         &format!("{said} {seen:?}"),
     );
-    Ok(())
+    versions(lab, checks, "after the undo")
 }
 
 /// The zone of a node, as the lab gives them.
