@@ -12,6 +12,7 @@ mod look;
 mod outcome;
 mod pace;
 mod part;
+mod pieces;
 mod schedule;
 mod steps;
 mod told;
@@ -37,6 +38,7 @@ use self::look::{Begun, Ground, News};
 use self::outcome::Outcome;
 use self::pace::Pace;
 use self::part::{Job, Work};
+use self::pieces::InPieces;
 use self::schedule::{Pass, Schedule};
 pub use self::steps::Step;
 use self::told::{Why, tell};
@@ -45,10 +47,6 @@ use crate::health::{Health, Passed};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
 use crate::slot::{PlanSlot, Source, Woken};
-
-/// So many operations are handed to the kernel together: enough to fill every send, and few enough that
-/// requests and results of a first plan take little memory.
-const AT_ONCE: usize = 1024;
 
 /// Keeps a kernel equal to a plan.
 #[derive(Debug)]
@@ -339,8 +337,8 @@ impl<K: Kernel> Programmer<K> {
                 outcome.hold_back(&KernelError::new(&op, reason));
             }
             outcome.step(phase.name(), |outcome| {
-                for ops in ops.chunks(AT_ONCE) {
-                    self.apply(ops, shadow, desired, outcome);
+                for ops in InPieces::of(ops) {
+                    self.apply(&ops, shadow, desired, outcome);
                 }
             });
         }

@@ -20,7 +20,7 @@ use portolan_agent::record::Record;
 use portolan_agent::slot::Woken;
 use portolan_plan::{Change, EntryHash, EntryKey, Period, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::{
-    ModelKernel, Op, RESCHEDULED_AT_ONCE, SetRole, VirtualServer, VirtualServerKey,
+    ModelKernel, Op, RESCHEDULED_AT_ONCE, RealServers, SetRole, VirtualServer, VirtualServerKey,
 };
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ fn put(kernel: &SharedModel, server: &str) {
         scheduler: "wlc".into(),
         flags: 0,
         timeout: 0,
-        real_servers: [].into(),
+        real_servers: RealServers::new(),
     };
     kernel
         .lock()

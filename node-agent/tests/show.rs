@@ -13,7 +13,9 @@ use portolan_agent::kernel::SharedModel;
 use portolan_agent::saved::Origin;
 use portolan_agent::show::{Found, LastPlan, NOTHING, NOTHING_OF_IT, Owner, Shown, Style, render};
 use portolan_plan::{FrontendKind, NodePlan, ServiceId};
-use portolan_reconcile::{Connections, Observed, RealServerKey, VirtualServer, VirtualServerKey};
+use portolan_reconcile::{
+    Connections, Observed, RealServerKey, RealServers, VirtualServer, VirtualServerKey,
+};
 use tempfile::TempDir;
 
 use running::{Running, document};
@@ -120,7 +122,7 @@ fn a_node_at_three_in_the_morning() {
         scheduler: "wlc".into(),
         flags: 1,
         timeout: 300,
-        real_servers: [(backend("192.168.9.9:53"), 1)].into(),
+        real_servers: RealServers::from_iter([(backend("192.168.9.9:53"), 1)]),
     };
     servers.insert(key("UDP 203.0.113.9:53"), foreign.clone());
     servers.insert(key("TCP 10.96.7.7:80"), foreign);
@@ -217,7 +219,7 @@ fn a_node_port_is_the_services_only_where_settings_select_the_address() {
         scheduler: "rr".into(),
         flags: 0,
         timeout: 0,
-        real_servers: [(backend("10.244.1.5:8080"), 1)].into(),
+        real_servers: RealServers::from_iter([(backend("10.244.1.5:8080"), 1)]),
     };
     let place = |address: &str| key(&format!("{} {address}:30999", port.protocol));
     for address in [node, other] {

@@ -17,7 +17,8 @@ use crate::host::{HostNetwork, Ipv6Off};
 use crate::route::{self, LocalRoute};
 use crate::rules::Rules;
 use crate::{
-    RealServerKey, SetEntry, SetId, SetRole, Timeouts, VirtualServer, VirtualServerKey, flags,
+    RealServerKey, RealServers, SetEntry, SetId, SetRole, Timeouts, VirtualServer,
+    VirtualServerKey, flags,
 };
 use crate::{node_ports, sysctls};
 
@@ -271,7 +272,7 @@ impl<'a> Builder<'a> {
         }
         let backends = plan.backends(place.service, place.port, list, family);
         let backends = backends.map(|list| list.as_slice()).unwrap_or_default();
-        let real_servers: BTreeMap<_, _> = backends
+        let real_servers: RealServers = backends
             .iter()
             .map(|b| {
                 (
@@ -362,7 +363,7 @@ fn has_ipv6(node: &NodeEntry) -> bool {
 fn virtual_server(
     scheduler: &Arc<str>,
     affinity: Option<u32>,
-    real_servers: BTreeMap<RealServerKey, u32>,
+    real_servers: RealServers,
 ) -> VirtualServer {
     let mut bits = 0;
     if affinity.is_some() {

@@ -52,7 +52,9 @@ pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
 pub use reschedule::{RESCHEDULED_AT_ONCE, puts_off};
 pub use route::LocalRoute;
-pub use server::{RealServerKey, Scheduling, ServerError, VirtualServer, VirtualServerKey, flags};
+pub use server::{
+    RealServerKey, RealServers, Scheduling, ServerError, VirtualServer, VirtualServerKey, flags,
+};
 pub use set::{SPARE_SET, SetEntry, SetId, SetKind, SetRole};
 pub use standing::ready;
 pub use sysctls::{is_enough as sysctl_is_enough, sysctls};

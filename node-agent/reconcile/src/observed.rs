@@ -7,8 +7,8 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    HostNetwork, LocalRoute, Op, SetEntry, SetId, SetKind, SetRole, Timeouts, VirtualServer,
-    VirtualServerKey,
+    HostNetwork, LocalRoute, Op, RealServers, SetEntry, SetId, SetKind, SetRole, Timeouts,
+    VirtualServer, VirtualServerKey,
 };
 
 /// The kernel's state: read once, then kept up by noting every operation that succeeded.
@@ -153,18 +153,17 @@ impl Observed {
         let Some(held) = self.virtual_servers.get_mut(server) else {
             return;
         };
-        let added = added.iter().filter_map(|op| match op {
-            Op::AddRealServer {
-                backend, weight, ..
-            } => Some((*backend, *weight)),
-            _ => None,
-        });
+        // No more room than they take: most are never changed.
         if held.real_servers.is_empty() {
-            // All at once, which makes them smaller than one by one.
-            held.real_servers = added.collect();
-        } else {
-            held.real_servers.extend(added);
+            held.real_servers.reserve(added.len());
         }
+        held.real_servers
+            .extend(added.iter().filter_map(|op| match op {
+                Op::AddRealServer {
+                    backend, weight, ..
+                } => Some((*backend, *weight)),
+                _ => None,
+            }));
     }
 
     fn note_set(&mut self, op: &Op) {
@@ -216,7 +215,7 @@ impl Observed {
     fn note_server(&mut self, op: &Op) {
         match op {
             Op::AddVirtualServer { server, scheduling } => {
-                let bare = scheduling.clone().over(BTreeMap::new());
+                let bare = scheduling.clone().over(RealServers::new());
                 self.virtual_servers.insert(*server, bare);
             }
             Op::EditVirtualServer { server, scheduling } => {

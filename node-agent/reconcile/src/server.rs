@@ -1,12 +1,12 @@
 //! Virtual and real servers, the same type for desired and observed, so that comparing them is
 //! plain equality.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use litemap::LiteMap;
 use portolan_plan::Protocol;
 use thiserror::Error;
 use xxhash_rust::xxh3;
@@ -107,6 +107,9 @@ impl fmt::Display for RealServerKey {
     }
 }
 
+/// Weights by backend. A sorted list, because a node has ten thousands of short ones and seldom changes one.
+pub type RealServers = LiteMap<RealServerKey, u32>;
+
 /// How a virtual server spreads new connections: all of it but its real servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheduling {
@@ -120,7 +123,7 @@ pub struct Scheduling {
 
 impl Scheduling {
     /// A virtual server that spreads them so over these.
-    pub fn over(self, real_servers: BTreeMap<RealServerKey, u32>) -> VirtualServer {
+    pub fn over(self, real_servers: RealServers) -> VirtualServer {
         let Self {
             scheduler,
             flags,
@@ -146,7 +149,7 @@ pub struct VirtualServer {
     /// How long a client stays with its backend, in seconds; 0 without [`flags::PERSISTENT`].
     pub timeout: u32,
     /// Weights by backend.
-    pub real_servers: BTreeMap<RealServerKey, u32>,
+    pub real_servers: RealServers,
 }
 
 impl VirtualServer {

@@ -18,7 +18,8 @@ use portolan_plan::{
 };
 use portolan_reconcile::{
     Departures, Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase,
-    SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, cleanup, diff, draining, ready,
+    RealServers, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, cleanup, diff,
+    draining, ready,
 };
 use proptest::prelude::*;
 
@@ -79,7 +80,7 @@ fn foreign() -> (VirtualServerKey, VirtualServer) {
         scheduler: "wlc".into(),
         flags: 0,
         timeout: 0,
-        real_servers: [].into(),
+        real_servers: RealServers::new(),
     };
     (key, server)
 }

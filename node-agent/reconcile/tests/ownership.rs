@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use portolan_plan::{FrontendKind, PlanDocument};
 use portolan_reconcile::{
-    Desired, HostAddress, HostNetwork, Observed, ObservedSet, Owned, SetEntry, SetId, VirtualServer,
+    Desired, HostAddress, HostNetwork, Observed, ObservedSet, Owned, RealServers, SetEntry, SetId,
+    VirtualServer,
 };
 
 /// The example, with a balancer's address, an external IP that is the node's own, and a node port.
@@ -46,7 +47,7 @@ fn adopted(document: PlanDocument, found: &[&str], set: Option<(&str, &str)>) ->
             scheduler: "wlc".into(),
             flags: 0,
             timeout: 0,
-            real_servers: [].into(),
+            real_servers: RealServers::new(),
         };
         observed
             .virtual_servers

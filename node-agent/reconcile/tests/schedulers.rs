@@ -10,8 +10,8 @@ use std::sync::Arc;
 use portolan_plan::{PlanDocument, Protocol};
 use portolan_reconcile::{
     Desired, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, RESCHEDULED_AT_ONCE,
-    RealServerKey, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, diff, puts_off,
-    ready,
+    RealServerKey, RealServers, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, diff,
+    puts_off, ready,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -46,7 +46,7 @@ fn desired(schedulers: &[&str], flags: u32) -> Desired {
             scheduler: (*scheduler).into(),
             flags,
             timeout: 0,
-            real_servers: [(backend, 1)].into(),
+            real_servers: RealServers::from_iter([(backend, 1)]),
         };
         desired.virtual_servers.insert(key, server);
         for (id, set) in &mut desired.sets {

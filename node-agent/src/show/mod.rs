@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_plan::{Family, FrontendKind, NodePlan, Protocol, ServiceId};
 use portolan_reconcile::{
-    Connections, Desired, HostNetwork, Observed, RealServerKey, VirtualServer, VirtualServerKey,
-    flags,
+    Connections, Desired, HostNetwork, Observed, RealServerKey, RealServers, VirtualServer,
+    VirtualServerKey, flags,
 };
 use serde::Serialize;
 
@@ -261,7 +261,7 @@ fn show(
     // What no plan knows of is as it should be.
     let compared = matches!(owner, Owner::Service { .. });
     let weights = |server: Option<&VirtualServer>| {
-        server.map_or_else(BTreeMap::new, |server| server.real_servers.clone())
+        server.map_or_else(RealServers::new, |server| server.real_servers.clone())
     };
     let (has, wants) = (weights(held), weights(wanted));
     let keys: BTreeSet<_> = has.keys().chain(wants.keys()).collect();

@@ -3,7 +3,7 @@
 use portolan_agent::doctor::Check;
 use portolan_agent::kernel::linux::Variant;
 use portolan_plan::Family;
-use portolan_reconcile::VirtualServer;
+use portolan_reconcile::{RealServers, VirtualServer};
 
 use super::{Broken, add_rules, alone, dump, fails, key, warns};
 use crate::healthy::KUBELET;
@@ -111,7 +111,7 @@ pub(super) const BROKEN: &[Broken] = &[
                 scheduler: "wlc".into(),
                 flags: 0,
                 timeout: 0,
-                real_servers: [].into(),
+                real_servers: RealServers::new(),
             };
             let servers = facts.servers.as_mut().unwrap();
             servers.insert(key("UDP 10.96.9.9:53"), foreign.clone());

@@ -1,13 +1,11 @@
 //! Virtual and real servers.
 
-use std::collections::BTreeMap;
-
 use portolan_plan::Family;
 
 use super::{Batch, Phase};
 use crate::{
-    Desired, Observed, Op, Owned, RealServerKey, SetEntry, SetId, SetRole, VirtualServer,
-    VirtualServerKey,
+    Desired, Observed, Op, Owned, RealServerKey, RealServers, SetEntry, SetId, SetRole,
+    VirtualServer, VirtualServerKey,
 };
 use crate::{drain, reschedule};
 
@@ -117,7 +115,7 @@ fn real_servers(
     wanted: &VirtualServer,
     found: Option<&VirtualServer>,
 ) {
-    let nothing = BTreeMap::new();
+    let nothing = RealServers::new();
     let found = found.map_or(&nothing, |found| &found.real_servers);
     let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
     for (backend, weight) in &wanted.real_servers {
