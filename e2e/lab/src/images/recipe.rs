@@ -39,8 +39,8 @@ pub(super) const IMAGES: &[Recipe] = &[
         name: "portolan-agent",
         title: "Portolan node agent",
         description: "Programs IPVS, sets, rules and routes of a Kubernetes node as its plan says.",
-        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND GPL-2.0-only AND \
-                   GPL-2.0-or-later AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND \
+        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND Unicode-3.0 AND \
+                   GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND \
                    GPL-3.0-or-later WITH GCC-exception-3.1",
         // Capabilities that a container is given are those of root in it.
         user: "0:0",
