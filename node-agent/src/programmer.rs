@@ -205,7 +205,7 @@ impl<K: Kernel> Programmer<K> {
             trace,
             work,
         } = outcome.step("desired state", |_| self.take(in_step));
-        self.finish_look(&mut outcome);
+        self.finish_look(work.desired(), &mut outcome);
         // Nothing is written before a first complete plan (S-183).
         if generation == 0 {
             return Pass::nothing(period, started.elapsed());
@@ -342,6 +342,7 @@ impl<K: Kernel> Programmer<K> {
                 }
             });
         }
+        shadow.share(desired);
         let sound = self.begin_drains(shadow, desired, owned, scope);
         self.unrecorded |= owned.release(shadow, desired, scope);
         self.put_on_record(owned, outcome);

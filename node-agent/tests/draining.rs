@@ -61,7 +61,7 @@ fn set_connections(kernel: &SharedModel, server: &str, real: &str, count: u64) {
 fn weight(kernel: &SharedModel, server: &str, real: &str) -> Option<u32> {
     let kernel = kernel.lock();
     let held = kernel.state.virtual_servers.get(&key(server))?;
-    held.real_servers.get(&backend(real)).copied()
+    held.real_servers.get(&backend(real))
 }
 
 /// S-113, S-114, S-116: idle ones and those of UDP go at once, busy ones when they are idle.

@@ -92,7 +92,7 @@ fn a_node_in_order() {
     let mut connections = Connections::new();
     for (server, held) in &observed.virtual_servers {
         let counts = held.real_servers.keys().zip(1..);
-        connections.insert(*server, counts.map(|(key, count)| (*key, count)).collect());
+        connections.insert(*server, counts.collect());
     }
     let (plan, origin) = (plan(), origin());
     let shown = show(&observed, &connections, &recorded, Some((&plan, &origin)));
@@ -115,7 +115,7 @@ fn a_node_at_three_in_the_morning() {
     // One by hand, one that drains, one that somebody took away, and one that came with a weight.
     let held = servers.get_mut(&drained).unwrap();
     held.real_servers.insert(backend("10.244.9.9:8080"), 0);
-    let first = *held.real_servers.keys().next().unwrap();
+    let first = held.real_servers.keys().next().unwrap();
     held.real_servers.insert(first, 7);
     servers.remove(&missing);
     let foreign = VirtualServer {

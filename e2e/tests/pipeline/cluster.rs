@@ -270,7 +270,11 @@ impl Agent {
         let kernel = self.kernel.lock();
         let mut text = String::new();
         for (server, held) in &kernel.state.virtual_servers {
-            let backends: Vec<_> = held.real_servers.keys().map(ToString::to_string).collect();
+            let backends: Vec<_> = held
+                .real_servers
+                .keys()
+                .map(|real| real.to_string())
+                .collect();
             text.push_str(&format!("{server} -> {}\n", backends.join(" ")));
         }
         text
@@ -292,7 +296,7 @@ impl Agent {
         let held = kernel.state.virtual_servers.get(&server.parse().unwrap());
         held.into_iter()
             .flat_map(|held| held.real_servers.keys())
-            .map(ToString::to_string)
+            .map(|real| real.to_string())
             .collect()
     }
 

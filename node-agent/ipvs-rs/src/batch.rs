@@ -4,7 +4,6 @@
 
 use netlink_packet_core::NLM_F_ACK;
 
-use crate::channel::Channel;
 use crate::error::Error;
 use crate::message::Envelope;
 use crate::request::Request;
@@ -23,27 +22,43 @@ pub(crate) struct Batch {
     pub(crate) taken: usize,
     /// The requests that are not in the bytes, by their place, each with its result.
     pub(crate) refused: Vec<(usize, Error)>,
-    /// Sequence number of the first request.
-    first: u32,
+    /// For what it was written.
+    form: Form,
     /// Place of the last message, which alone is acknowledged.
     pub(crate) fence: Option<usize>,
+}
+
+/// What the bytes of a send depend on beside its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// The number of the family.
+    pub(crate) family_id: u16,
+    /// The sequence number that was given last before.
+    pub(crate) sequence: u32,
+}
+
+impl Form {
+    /// That of the send behind one of so many requests.
+    pub(crate) fn behind(self, taken: usize) -> Self {
+        // Sequence numbers wrap.
+        let taken = u32::try_from(taken).unwrap_or(u32::MAX);
+        Self {
+            sequence: self.sequence.wrapping_add(taken),
+            ..self
+        }
+    }
 }
 
 impl Batch {
     /// Takes up to `most` requests, at least one. `request` gives the one of a place; it is asked in
     /// order, and again for the one that an error tells of.
-    pub(crate) fn build(
-        request: impl Fn(usize) -> Request,
-        most: usize,
-        family_id: u16,
-        channel: &mut Channel,
-    ) -> Self {
+    pub(crate) fn build(request: impl Fn(usize) -> Request, most: usize, form: Form) -> Self {
         let mut batch = Self {
             bytes: Vec::with_capacity(most.saturating_mul(MESSAGE_BYTES)),
             messages: 0,
             taken: 0,
             refused: Vec::new(),
-            first: channel.sequence().wrapping_add(1),
+            form,
             fence: None,
         };
         let mut last_start = 0;
@@ -52,8 +67,8 @@ impl Batch {
             let place = batch.taken;
             batch.taken = place.saturating_add(1);
             let envelope = Envelope {
-                family_id,
-                sequence: channel.next_sequence(),
+                family_id: form.family_id,
+                sequence: form.behind(batch.taken).sequence,
                 acknowledge: false,
             };
             let request = request(place);
@@ -75,9 +90,15 @@ impl Batch {
         batch
     }
 
+    /// Whether it was written for this.
+    pub(crate) fn is_of(&self, form: Form) -> bool {
+        self.form == form
+    }
+
     /// The place of the request with this sequence number; `None` for those of other batches.
     pub(crate) fn place(&self, sequence: u32) -> Option<usize> {
-        let place = usize::try_from(sequence.wrapping_sub(self.first)).ok()?;
+        let first = self.form.behind(1).sequence;
+        let place = usize::try_from(sequence.wrapping_sub(first)).ok()?;
         (place < self.taken).then_some(place)
     }
 }

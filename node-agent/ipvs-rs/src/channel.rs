@@ -119,6 +119,11 @@ impl Channel {
         self.sequence
     }
 
+    /// Sequence numbers up to this one are taken.
+    pub(crate) fn took_up_to(&mut self, sequence: u32) {
+        self.sequence = sequence;
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         self.counters
     }

@@ -61,6 +61,8 @@ pub(crate) enum Fault {
     Silent(usize),
     /// The datagram behind so many is cut in the middle of a message.
     Cut(usize),
+    /// IPVS was loaded anew before it: the family has another number, and what was there is gone.
+    Reloaded,
 }
 
 /// The longest timeout in seconds where the clock ticks 250 times in one: more does not fit.
@@ -75,6 +77,8 @@ pub(crate) struct State {
     pub(crate) faults: VecDeque<Fault>,
     /// Real servers that it refuses.
     pub(crate) refused: Vec<DestinationKey>,
+    /// How often IPVS was loaded anew.
+    pub(crate) reloaded: u16,
     /// How many sockets were opened.
     pub(crate) opened: usize,
     /// How many writes were done.
@@ -112,6 +116,11 @@ impl FakeKernel {
 }
 
 impl State {
+    /// The number of the family.
+    fn family(&self) -> u16 {
+        FAMILY + self.reloaded
+    }
+
     /// Does what a request asks for, or refuses it as Linux does.
     fn write(&mut self, request: &Request) -> Result<(), i32> {
         self.writes += 1;
@@ -251,17 +260,21 @@ impl FakeTransport {
     fn handle(&mut self, message: &crate::RawMessage<'_>) {
         let header = message.header;
         let sequence = header.sequence_number;
+        let family = self.kernel.lock().family();
         if header.message_type == GENL_ID_CTRL {
             let mut datagram = Vec::new();
             envelope(sequence)
                 .put(&mut datagram, 0, |payload| {
                     put_generic_header(payload, CTRL_CMD_NEWFAMILY);
-                    attribute::put(payload, CTRL_ATTR_FAMILY_ID, &FAMILY.to_ne_bytes());
+                    attribute::put(payload, CTRL_ATTR_FAMILY_ID, &family.to_ne_bytes());
                     Ok::<_, EncodeError>(())
                 })
                 .unwrap();
             self.queue.push_back(datagram);
             return self.answer(sequence, 0);
+        }
+        if header.message_type != family {
+            return self.answer(sequence, ENOENT);
         }
         let request = Request::decode(message).unwrap();
         if request.is_dump() {
@@ -301,6 +314,11 @@ impl Transport for FakeTransport {
         if self.fault == Fault::NoMemory {
             self.fault = Fault::None;
             return Err(io::Error::from_raw_os_error(ENOBUFS));
+        }
+        if self.fault == Fault::Reloaded {
+            let mut state = self.kernel.lock();
+            state.reloaded += 1;
+            state.servers.clear();
         }
         for message in messages(datagram) {
             self.handle(&message.unwrap());

@@ -184,6 +184,42 @@ fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
     assert_eq!(kernel.lock().opened, 1, "the socket is in order");
 }
 
+/// What was written ahead for the old number of the family, and with sequence numbers that the look-up of the
+/// new one has taken, is written anew: each request is done once.
+#[test]
+fn ipvs_that_is_loaded_anew_in_the_middle_of_many_sends_loses_only_what_was_before() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    let number = |place: usize| key(u8::try_from(place).unwrap());
+    let request = |place| Request::NewService(Service::new(number(place), "rr"));
+    let faults = [&[Fault::None; 5][..], &[Fault::Reloaded]].concat();
+    fail(&kernel, &faults);
+    let failed = socket.execute_each(250, request, 10);
+    assert!(failed.is_empty(), "{failed:?}");
+    let state = kernel.lock();
+    let held: Vec<_> = state.servers.keys().copied().collect();
+    assert_eq!(held, (50..250).map(number).collect::<Vec<_>>());
+    assert_eq!((state.writes, state.opened), (250, 1));
+}
+
+/// The places of what fails are those of the requests, whoever wrote them.
+#[test]
+fn of_many_sends_each_request_has_its_own_answer() {
+    let kernel = FakeKernel::default();
+    let mut socket = kernel.socket();
+    kernel.lock().refused = vec![backend(3).key(), backend(77).key(), backend(201).key()];
+    let requests = batch(250);
+    let request = |place: usize| requests[place].clone();
+    let failed = socket.execute_each(requests.len(), request, 16);
+    let places: Vec<_> = failed.iter().map(|(place, _)| *place).collect();
+    assert_eq!(places, [3, 77, 201]);
+    for (place, error) in &failed {
+        let named = format!("add real server 10.244.0.{place}:8080 ");
+        assert!(error.to_string().starts_with(&named), "{error}");
+    }
+    assert_eq!(held(&kernel), 247);
+}
+
 fn any_fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         Just(Fault::None),

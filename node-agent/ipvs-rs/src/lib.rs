@@ -46,6 +46,8 @@ mod timeouts;
 mod traffic;
 
 #[cfg(feature = "socket")]
+mod ahead;
+#[cfg(feature = "socket")]
 mod batch;
 #[cfg(feature = "socket")]
 mod channel;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
-use crate::batch::Batch;
+use crate::ahead::write_ahead;
+use crate::batch::{Batch, Form};
 use crate::channel::{Channel, Outgoing, Received};
 use crate::destination::Destination;
 use crate::error::Error;
@@ -166,28 +167,45 @@ impl Socket {
     /// As [`Socket::execute`], for many writes that need not all be there at once: `request` gives each
     /// by its place, from 0 to `count`, when it is written, and again if it fails. Returns those that
     /// failed, by their places in order.
+    ///
+    /// Where they are many, another thread writes the next sends to memory while the kernel works on one.
     pub fn execute_each(
         &mut self,
         count: usize,
-        request: impl Fn(usize) -> Request,
+        request: impl Fn(usize) -> Request + Sync,
         per_send: usize,
     ) -> Vec<(usize, Error)> {
         let per_send = per_send.clamp(1, MAX_PER_SEND);
         let mut failed = Vec::new();
-        let mut done = 0_usize;
-        while done < count {
-            let most = per_send.min(count.saturating_sub(done));
+        write_ahead(&request, count, per_send, self.form(), |(done, batch)| {
             let at = |place: usize| request(done.saturating_add(place));
-            let mut batch = Batch::build(at, most, self.family_id, &mut self.channel);
-            let mut outcome = self.send_batch(&mut batch, at);
-            if all_missing(&outcome, batch.taken) && self.family_moved(&mut outcome) {
-                let again = batch.taken;
-                batch = Batch::build(at, again, self.family_id, &mut self.channel);
-                outcome = self.send_batch(&mut batch, at);
-            }
-            let places = outcome.into_iter();
-            failed.extend(places.map(|(place, error)| (done.saturating_add(place), error)));
-            done = done.saturating_add(batch.taken);
+            let outcome = self.execute_batch(batch, at).into_iter();
+            failed.extend(outcome.map(|(place, error)| (done.saturating_add(place), error)));
+        });
+        failed
+    }
+
+    /// What the next send has to be written for.
+    fn form(&self) -> Form {
+        Form {
+            family_id: self.family_id,
+            sequence: self.channel.sequence(),
+        }
+    }
+
+    fn execute_batch(
+        &mut self,
+        mut batch: Batch,
+        request: impl Fn(usize) -> Request,
+    ) -> Vec<(usize, Error)> {
+        // Something else was asked since it was written, or the family moved.
+        if !batch.is_of(self.form()) {
+            batch = Batch::build(&request, batch.taken, self.form());
+        }
+        let mut failed = self.send_batch(&mut batch, &request);
+        if all_missing(&failed, batch.taken) && self.family_moved(&mut failed) {
+            batch = Batch::build(&request, batch.taken, self.form());
+            failed = self.send_batch(&mut batch, &request);
         }
         failed
     }
@@ -216,6 +234,8 @@ impl Socket {
         batch: &mut Batch,
         request: impl Fn(usize) -> Request,
     ) -> Vec<(usize, Error)> {
+        let after = self.form().behind(batch.taken);
+        self.channel.took_up_to(after.sequence);
         let Some(fence) = batch.fence else {
             return std::mem::take(&mut batch.refused);
         };

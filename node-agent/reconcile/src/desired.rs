@@ -17,8 +17,7 @@ use crate::host::{HostNetwork, Ipv6Off};
 use crate::route::{self, LocalRoute};
 use crate::rules::Rules;
 use crate::{
-    RealServerKey, RealServers, SetEntry, SetId, SetRole, Timeouts, VirtualServer,
-    VirtualServerKey, flags,
+    RealServers, SetEntry, SetId, SetRole, Timeouts, VirtualServer, VirtualServerKey, flags,
 };
 use crate::{node_ports, sysctls};
 
@@ -271,19 +270,7 @@ impl<'a> Builder<'a> {
             self.sets.guard(place.key, &place.port.source_ranges);
         }
         let backends = plan.backends(place.service, place.port, list, family);
-        let backends = backends.map(|list| list.as_slice()).unwrap_or_default();
-        let real_servers: RealServers = backends
-            .iter()
-            .map(|b| {
-                (
-                    RealServerKey {
-                        address: b.address,
-                        port: b.port,
-                    },
-                    b.weight.into(),
-                )
-            })
-            .collect();
+        let real_servers = backends.map_or_else(RealServers::new, |list| list.clone().into());
         if drain::drains(place.key.protocol) {
             self.drain(place, real_servers.is_empty());
         }

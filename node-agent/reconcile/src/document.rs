@@ -139,7 +139,7 @@ fn virtual_server((key, server): (&VirtualServerKey, &VirtualServer)) -> Virtual
             .map(|(backend, weight)| RealServerDocument {
                 address: backend.address,
                 port: backend.port,
-                weight: *weight,
+                weight,
             })
             .collect(),
     }

@@ -66,12 +66,12 @@ pub fn draining(observed: &Observed, desired: &Desired, owned: &Owned) -> Draini
         if wanted.is_none() && !rests() {
             continue;
         }
-        let is_wanted = |backend: &&RealServerKey| {
+        let is_wanted = |backend: &RealServerKey| {
             wanted.is_some_and(|wanted| wanted.real_servers.contains_key(backend))
         };
-        let unwanted = held.real_servers.iter().filter(|(_, weight)| **weight == 0);
+        let unwanted = held.real_servers.iter().filter(|(_, weight)| *weight == 0);
         let unwanted = unwanted.map(|(backend, _)| backend);
-        let unwanted: BTreeSet<_> = unwanted.filter(|b| !is_wanted(b)).copied().collect();
+        let unwanted: BTreeSet<_> = unwanted.filter(|b| !is_wanted(b)).collect();
         if !unwanted.is_empty() {
             let drains = DrainingServer {
                 backends: unwanted,

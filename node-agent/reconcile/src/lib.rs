@@ -22,6 +22,7 @@ mod observed;
 mod op;
 mod owned;
 mod part;
+mod real_servers;
 mod reschedule;
 mod route;
 pub mod rules;
@@ -50,11 +51,10 @@ pub use observed::{Observed, ObservedSet};
 pub use op::{Op, OpKind};
 pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
+pub use real_servers::RealServers;
 pub use reschedule::{RESCHEDULED_AT_ONCE, puts_off};
 pub use route::LocalRoute;
-pub use server::{
-    RealServerKey, RealServers, Scheduling, ServerError, VirtualServer, VirtualServerKey, flags,
-};
+pub use server::{RealServerKey, Scheduling, ServerError, VirtualServer, VirtualServerKey, flags};
 pub use set::{SPARE_SET, SetEntry, SetId, SetKind, SetRole};
 pub use standing::ready;
 pub use sysctls::{is_enough as sysctl_is_enough, sysctls};

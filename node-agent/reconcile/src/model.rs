@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use portolan_plan::Family;
 use thiserror::Error;
 
-use crate::{Connections, Flow, Observed, Op, SetId, Timeouts, VirtualServerKey};
+use crate::{Connections, Flow, Observed, Op, RealServerKey, SetId, Timeouts, VirtualServerKey};
 
 /// Schedulers that a kernel has unless somebody left them out.
 const SCHEDULERS: [&str; 13] = [
@@ -114,9 +114,10 @@ impl ModelKernel {
         let held = |server: &VirtualServerKey| {
             let held = self.state.virtual_servers.get(server)?;
             let counts = self.connections.get(server);
-            let count = |backend| counts.and_then(|counts| counts.get(backend)).copied();
+            let count =
+                |backend: &RealServerKey| counts.and_then(|counts| counts.get(backend)).copied();
             let backends = held.real_servers.keys();
-            let counts = backends.map(|backend| (*backend, count(backend).unwrap_or(0)));
+            let counts = backends.map(|backend| (backend, count(&backend).unwrap_or(0)));
             Some((*server, counts.collect()))
         };
         servers.iter().filter_map(held).collect()

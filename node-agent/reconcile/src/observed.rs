@@ -7,7 +7,7 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    HostNetwork, LocalRoute, Op, RealServers, SetEntry, SetId, SetKind, SetRole, Timeouts,
+    Desired, HostNetwork, LocalRoute, Op, RealServers, SetEntry, SetId, SetKind, SetRole, Timeouts,
     VirtualServer, VirtualServerKey,
 };
 
@@ -81,6 +81,16 @@ impl Observed {
         let used = self.virtual_servers.values();
         let used = used.map(|server| &server.scheduler);
         self.loaded_schedulers.iter().chain(used).collect()
+    }
+
+    /// Keeps real servers that are as the plan wants them where the plan has them: there they take no
+    /// room of their own.
+    pub fn share(&mut self, desired: &Desired) {
+        for (key, wanted) in &desired.virtual_servers {
+            if let Some(held) = self.virtual_servers.get_mut(key) {
+                held.real_servers.share(&wanted.real_servers);
+            }
+        }
     }
 
     /// Notes that an operation was done.

@@ -6,10 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use litemap::LiteMap;
 use portolan_plan::Protocol;
 use thiserror::Error;
 use xxhash_rust::xxh3;
+
+use crate::RealServers;
 
 /// Flags of a virtual server, as the kernel numbers them.
 pub mod flags {
@@ -106,9 +107,6 @@ impl fmt::Display for RealServerKey {
         SocketAddr::new(self.address, self.port).fmt(f)
     }
 }
-
-/// Weights by backend. A sorted list, because a node has ten thousands of short ones and seldom changes one.
-pub type RealServers = LiteMap<RealServerKey, u32>;
 
 /// How a virtual server spreads new connections: all of it but its real servers.
 #[derive(Debug, Clone, PartialEq, Eq)]

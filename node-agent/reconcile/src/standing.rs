@@ -143,7 +143,7 @@ fn missing(
         } => {
             let held = state.virtual_servers.get(server);
             let weight = held.and_then(|held| held.real_servers.get(backend));
-            let takes = weight.is_some_and(|weight| takes(desired, server, backend, *weight));
+            let takes = weight.is_some_and(|weight| takes(desired, server, backend, weight));
             let left = taking
                 .entry(*server)
                 .or_insert_with(|| takers(state, desired, server));
@@ -170,8 +170,8 @@ fn takes(
 /// How many real servers of a virtual server take new connections.
 fn takers(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> usize {
     let held = state.virtual_servers.get(server);
-    let held = held.into_iter().flat_map(|held| &held.real_servers);
-    held.filter(|(backend, weight)| takes(desired, server, backend, **weight))
+    let held = held.into_iter().flat_map(|held| held.real_servers.iter());
+    held.filter(|(backend, weight)| takes(desired, server, backend, *weight))
         .count()
 }
 

@@ -103,12 +103,13 @@ impl Node {
 fn agrees(state: &Observed, desired: &Desired) {
     for (key, wanted) in &desired.virtual_servers {
         let mut held = state.virtual_servers[key].clone();
-        held.real_servers
-            .retain(|backend, weight| *weight > 0 || wanted.real_servers.contains_key(backend));
+        let stays =
+            |(backend, weight): &(_, u32)| *weight > 0 || wanted.real_servers.contains_key(backend);
+        held.real_servers = held.real_servers.iter().filter(stays).collect();
         assert_eq!(held, *wanted, "{key}");
     }
     for (key, held) in &state.virtual_servers {
-        let rests = desired.resting.contains(key) && held.real_servers.values().all(|w| *w == 0);
+        let rests = desired.resting.contains(key) && held.real_servers.iter().all(|(_, w)| w == 0);
         assert!(desired.virtual_servers.contains_key(key) || rests, "{key}");
     }
     assert_eq!(state.routes, desired.routes);

@@ -158,7 +158,7 @@ fn has_backends(state: &Observed, server: &VirtualServerKey) -> bool {
 
 /// Whether some real server takes new connections.
 fn takes(server: &VirtualServer) -> bool {
-    server.real_servers.values().any(|weight| *weight != 0)
+    server.real_servers.iter().any(|(_, weight)| weight != 0)
 }
 
 fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
@@ -388,12 +388,12 @@ proptest! {
         let desired = desired(entries);
         for (server, held) in &desired.virtual_servers {
             let mut ranked: Vec<_> =
-                held.real_servers.keys().map(|b| (b.rank(&desired.node, server), *b)).collect();
+                held.real_servers.keys().map(|b| (b.rank(&desired.node, server), b)).collect();
             ranked.sort_unstable();
             let Some((_, first)) = ranked.pop() else { continue };
-            let mut fewer: Vec<_> = held.real_servers.keys().filter(|b| **b != first).collect();
+            let mut fewer: Vec<_> = held.real_servers.keys().filter(|b| *b != first).collect();
             fewer.sort_by_key(|b| b.rank(&desired.node, server));
-            prop_assert_eq!(fewer, ranked.iter().map(|(_, b)| b).collect::<Vec<_>>());
+            prop_assert_eq!(fewer, ranked.iter().map(|(_, b)| *b).collect::<Vec<_>>());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{Family, NodeEntry, NodePlan};
-use portolan_reconcile::{HostNetwork, Ipv6Off, Network, Observed, Op, sysctls};
+use portolan_reconcile::{Desired, HostNetwork, Ipv6Off, Network, Observed, Op, sysctls};
 use tracing::{debug, info};
 
 use super::{Outcome, Programmer};
@@ -126,14 +126,15 @@ impl<K: Kernel> Programmer<K> {
         Ok(())
     }
 
-    /// Ends a look at everything, if one was begun.
-    pub(super) fn finish_look(&mut self, outcome: &mut Outcome) {
+    /// Ends a look at everything, if one was begun. What is as it is wanted takes no room.
+    pub(super) fn finish_look(&mut self, wanted: Option<&Desired>, outcome: &mut Outcome) {
         let Some(Begun { network, sysctls }) = self.begun.take() else {
             return;
         };
         outcome.step("observe", |outcome| {
             match self.kernel.observe(network, sysctls) {
-                Ok(observed) => {
+                Ok(mut observed) => {
+                    wanted.into_iter().for_each(|wanted| observed.share(wanted));
                     self.read_traffic(&observed.host);
                     self.tell_of_ipv6(observed.host.machine.ipv6_off);
                     self.shadow = Some(observed);

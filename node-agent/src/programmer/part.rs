@@ -41,6 +41,14 @@ pub(super) enum Work {
 }
 
 impl Work {
+    /// What all of the plan wants, if it is about that.
+    pub(super) fn desired(&self) -> Option<&Desired> {
+        match self {
+            Self::Whole(desired) => desired.as_deref(),
+            Self::Part(..) => None,
+        }
+    }
+
     /// How many Services it is about; `None` for everything.
     pub(super) fn services(&self) -> Option<usize> {
         match self {

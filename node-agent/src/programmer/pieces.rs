@@ -4,7 +4,7 @@ use portolan_reconcile::Op;
 
 /// So many operations are handed to the kernel together: enough to fill every send, and few enough that
 /// requests and results of a first plan take little memory.
-const AT_ONCE: usize = 1024;
+const AT_ONCE: usize = 4096;
 
 /// Hands out operations in order, piece by piece, and gives the room of those back that were handed
 /// out: what is noted of them takes about as much.

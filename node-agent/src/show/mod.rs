@@ -265,7 +265,7 @@ fn show(
     };
     let (has, wants) = (weights(held), weights(wanted));
     let keys: BTreeSet<_> = has.keys().chain(wants.keys()).collect();
-    let backend = |key: &&RealServerKey| {
+    let backend = |key: &RealServerKey| {
         let state = match (has.get(key), wants.get(key)) {
             (None, _) => State::Missing,
             (Some(weight), Some(wanted)) if weight == wanted => State::Serving,
@@ -276,7 +276,7 @@ fn show(
         ShownBackend {
             address: key.address,
             port: key.port,
-            weight: has.get(key).or(wants.get(key)).copied().unwrap_or(0),
+            weight: has.get(key).or(wants.get(key)).unwrap_or(0),
             connections: count(key).unwrap_or(0),
             state,
             drain: None,

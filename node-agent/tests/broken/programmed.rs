@@ -3,7 +3,7 @@
 use portolan_agent::doctor::Check;
 use portolan_agent::kernel::linux::Variant;
 use portolan_plan::Family;
-use portolan_reconcile::HostRoute;
+use portolan_reconcile::{HostRoute, RealServers};
 
 use super::{Broken, FRONTEND, alone, dump, fails, network, put_routes, warns};
 use crate::healthy::KUBELET;
@@ -100,7 +100,7 @@ pub(super) const BROKEN: &[Broken] = &[
         "run this again",
         |facts| {
             let servers = facts.servers.as_mut().unwrap();
-            servers.values_mut().next().unwrap().real_servers.clear();
+            servers.values_mut().next().unwrap().real_servers = RealServers::new();
         },
     )),
 ];

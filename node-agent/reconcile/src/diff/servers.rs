@@ -81,19 +81,18 @@ fn hidden<'a>(
 
 /// Takes real servers away, or lets them drain. Those that drain already are left alone: they go when
 /// they have no connections, which is not known here.
-fn unwanted<'a>(
+fn unwanted(
     batch: &mut Batch,
     server: VirtualServerKey,
-    backends: impl Iterator<Item = (&'a RealServerKey, &'a u32)>,
+    backends: impl Iterator<Item = (RealServerKey, u32)>,
 ) {
     for (backend, weight) in backends {
-        let backend = *backend;
         if !drain::drains(server.protocol) {
             batch.push(
                 Phase::RemoveServers,
                 Op::DeleteRealServer { server, backend },
             );
-        } else if *weight != 0 {
+        } else if weight != 0 {
             let weight = 0;
             batch.push(
                 Phase::Drain,
@@ -118,11 +117,13 @@ fn real_servers(
     let nothing = RealServers::new();
     let found = found.map_or(&nothing, |found| &found.real_servers);
     let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
-    for (backend, weight) in &wanted.real_servers {
-        match found.get(backend) {
-            None => missing.push((backend.rank(node, &server), *backend, *weight)),
+    if *found == wanted.real_servers {
+        return;
+    }
+    for (backend, weight) in wanted.real_servers.iter() {
+        match found.get(&backend) {
+            None => missing.push((backend.rank(node, &server), backend, weight)),
             Some(held) if held != weight => {
-                let (backend, weight) = (*backend, *weight);
                 batch.push(
                     phase,
                     Op::EditRealServer {
@@ -146,6 +147,6 @@ fn real_servers(
             },
         );
     }
-    let gone = |(backend, _): &(&RealServerKey, &u32)| !wanted.real_servers.contains_key(backend);
+    let gone = |(backend, _): &(RealServerKey, u32)| !wanted.real_servers.contains_key(backend);
     unwanted(batch, server, found.iter().filter(gone));
 }

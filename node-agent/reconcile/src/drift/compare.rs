@@ -108,22 +108,25 @@ fn server(
     if !now.same_service(was) {
         drifted.insert(Drifted::VirtualServer(key));
     }
-    for (backend, weight) in &was.real_servers {
-        match now.real_servers.get(backend) {
+    if now.real_servers == was.real_servers {
+        return;
+    }
+    for (backend, weight) in was.real_servers.iter() {
+        match now.real_servers.get(&backend) {
             // One that drains is let go as soon as its connections have ended.
-            None if *weight == 0 && drains(backend) => {}
+            None if weight == 0 && drains(&backend) => {}
             None => {
-                drifted.insert(Drifted::RealServer(key, *backend));
+                drifted.insert(Drifted::RealServer(key, backend));
             }
             Some(found) if found != weight => {
-                drifted.insert(Drifted::Weight(key, *backend));
+                drifted.insert(Drifted::Weight(key, backend));
             }
             Some(_) => {}
         }
     }
-    let new = |backend: &&RealServerKey| !was.real_servers.contains_key(backend);
+    let new = |backend: &RealServerKey| !was.real_servers.contains_key(backend);
     let new = now.real_servers.keys().filter(new);
-    drifted.extend(new.map(|backend| Drifted::RealServer(key, *backend)));
+    drifted.extend(new.map(|backend| Drifted::RealServer(key, backend)));
 }
 
 fn sets(drifted: &mut BTreeSet<Drifted>, left: &Observed, found: &Observed) {

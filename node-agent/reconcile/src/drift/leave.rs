@@ -96,7 +96,7 @@ fn server(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desir
             };
             if as_wanted {
                 match was {
-                    Some(weight) => now.real_servers.insert(*backend, *weight),
+                    Some(weight) => now.real_servers.insert(*backend, weight),
                     None => now.real_servers.remove(backend),
                 };
             }
@@ -111,8 +111,8 @@ fn is_as_wanted(was: &VirtualServer, wanted: &VirtualServer) -> bool {
     let served = was
         .real_servers
         .iter()
-        .filter(|(backend, weight)| **weight > 0 || wanted.real_servers.contains_key(backend));
-    was.same_service(wanted) && served.eq(&wanted.real_servers)
+        .filter(|(backend, weight)| *weight > 0 || wanted.real_servers.contains_key(backend));
+    was.same_service(wanted) && served.eq(wanted.real_servers.iter())
 }
 
 fn set(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired) -> bool {

@@ -134,7 +134,7 @@ fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
             let wanted = servers.1.get(key);
             let wanted = wanted.and_then(|wanted| wanted.real_servers.get(backend));
             // One that nobody wants drains with weight 0.
-            held == wanted || (wanted.is_none() && held == Some(&0))
+            held == wanted || (wanted.is_none() && held == Some(0))
         }
         Drifted::Set(id) => {
             let (held, wanted) = (state.sets.get(id), desired.sets.get(id));

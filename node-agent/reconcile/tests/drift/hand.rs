@@ -108,7 +108,7 @@ impl Hand {
         if self == Self::EditServer {
             held.scheduler = "sed".into();
         }
-        let Some(mut backend) = held.real_servers.keys().next().copied() else {
+        let Some(mut backend) = held.real_servers.keys().next() else {
             return;
         };
         match self {

@@ -22,8 +22,8 @@ pub(crate) fn connect(
         for backend in held.real_servers.keys() {
             if busy.next() == Some(&true) && server.protocol == Protocol::Tcp {
                 let counts = kernel.connections.entry(*server).or_default();
-                counts.insert(*backend, 1);
-                connected.insert((*server, *backend));
+                counts.insert(backend, 1);
+                connected.insert((*server, backend));
             }
         }
     }
@@ -54,7 +54,7 @@ proptest! {
             let held = kernel.state.virtual_servers.get(server);
             prop_assert!(held.is_some(), "{} is gone with the connections to {}", server, backend);
             let held = &kernel.state.virtual_servers[server].real_servers;
-            prop_assert_eq!(held.get(backend), Some(wanted.unwrap_or(&0)), "{} {}", server, backend);
+            prop_assert_eq!(held.get(backend), Some(wanted.unwrap_or(0)), "{} {}", server, backend);
         }
         prop_assert_eq!(pass(&mut kernel, &second, &mut owned, |_| {}), 0, "S-118");
         kernel.log.clear();
