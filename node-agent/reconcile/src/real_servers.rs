@@ -65,13 +65,13 @@ impl RealServers {
 
     /// All of them with their weights.
     pub fn iter(&self) -> impl Iterator<Item = (RealServerKey, u32)> {
+        static NONE: LiteMap<RealServerKey, u32> = LiteMap::new();
         // One of the two is empty.
         let (plan, own) = match &self.0 {
-            Held::Plan(list) => (list.as_slice(), None),
-            Held::Own(own) => (&[][..], Some(own)),
+            Held::Plan(list) => (list.as_slice(), &NONE),
+            Held::Own(own) => (&[][..], own),
         };
-        let own = own.into_iter().flat_map(|own| own.iter());
-        let own = own.map(|(key, weight)| (*key, *weight));
+        let own = own.iter().map(|(key, weight)| (*key, *weight));
         plan.iter().map(pair).chain(own)
     }
 

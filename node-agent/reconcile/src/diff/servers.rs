@@ -1,5 +1,7 @@
 //! Virtual and real servers.
 
+use std::iter;
+
 use portolan_plan::Family;
 
 use super::{Batch, Phase};
@@ -84,7 +86,7 @@ fn hidden<'a>(
 fn unwanted(
     batch: &mut Batch,
     server: VirtualServerKey,
-    backends: impl Iterator<Item = (RealServerKey, u32)>,
+    backends: impl IntoIterator<Item = (RealServerKey, u32)>,
 ) {
     for (backend, weight) in backends {
         if !drain::drains(server.protocol) {
@@ -116,14 +118,18 @@ fn real_servers(
 ) {
     let nothing = RealServers::new();
     let found = found.map_or(&nothing, |found| &found.real_servers);
-    let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
     if *found == wanted.real_servers {
         return;
     }
+    let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
+    let mut gone = Vec::new();
+    // Both are in order: one look at each.
+    let mut found = found.iter().peekable();
     for (backend, weight) in wanted.real_servers.iter() {
-        match found.get(&backend) {
+        gone.extend(iter::from_fn(|| found.next_if(|(held, _)| *held < backend)));
+        match found.next_if(|(held, _)| *held == backend) {
             None => missing.push((backend.rank(node, &server), backend, weight)),
-            Some(held) if held != weight => {
+            Some((_, held)) if held != weight => {
                 batch.push(
                     phase,
                     Op::EditRealServer {
@@ -136,6 +142,7 @@ fn real_servers(
             Some(_) => {}
         }
     }
+    gone.extend(found);
     missing.sort_unstable();
     for (_, backend, weight) in missing {
         batch.push(
@@ -147,6 +154,5 @@ fn real_servers(
             },
         );
     }
-    let gone = |(backend, _): &(RealServerKey, u32)| !wanted.real_servers.contains_key(backend);
-    unwanted(batch, server, found.iter().filter(gone));
+    unwanted(batch, server, gone);
 }
