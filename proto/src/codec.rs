@@ -8,10 +8,12 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstDecoder;
 
-/// What a stream begins to read into, in bytes; answers of agents fit.
-const READ_BYTES: usize = 2 * 1024;
-/// No more messages are put together than this before they are handed on: tonic's own number.
-const YIELD_BYTES: usize = 32 * 1024;
+use crate::CHUNK_BYTES;
+
+/// What a stream begins to read into and to write into, in bytes; answers of agents fit, and small changes.
+const ROOM_BYTES: usize = 2 * 1024;
+/// No more messages are put together than this before they are handed on.
+const YIELD_BYTES: usize = CHUNK_BYTES;
 
 /// tonic's codec for protobuf, but for the room that messages take. A stream keeps, for as long as it lasts, the
 /// buffer in which its largest message was written; tonic's own grows by doubling, so it is up to twice that
@@ -45,8 +47,12 @@ where
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(READ_BYTES, YIELD_BYTES))
+        ProstDecoder::new(settings())
     }
+}
+
+fn settings() -> BufferSettings {
+    BufferSettings::new(ROOM_BYTES, YIELD_BYTES)
 }
 
 /// Writes a message into exactly the room that it needs.
@@ -61,5 +67,9 @@ impl<T: Message> Encoder for PlanEncoder<T> {
         buffer.reserve(item.encoded_len());
         item.encode(buffer)
             .map_err(|error| Status::internal(format!("write a message: {error}")))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        settings()
     }
 }

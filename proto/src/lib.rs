@@ -32,7 +32,7 @@ pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// How many bytes of entries are put into one message, so that a slow agent costs little. Each stream keeps room
 /// for one such message.
-pub const CHUNK_BYTES: usize = 32 * 1024;
+pub const CHUNK_BYTES: usize = 16 * 1024;
 
 /// How many times of triggers a batch tells. What is left out is younger than what is told.
 pub const TRIGGERS_TOLD: usize = 16;

@@ -43,7 +43,7 @@ use pace::Pace;
 
 /// Messages on their way to one agent. Each carries at most
 /// [`portolan_proto::CHUNK_BYTES`] of entries, so an agent that does not read costs little.
-const QUEUE: usize = 2;
+const QUEUE: usize = 1;
 
 /// How long an agent may be silent before it is asked whether it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -89,7 +89,8 @@ impl PlanStream for Plans {
             }
         });
         counters.opened();
-        let messages = ReceiverStream::new(messages).inspect(move |message| {
+        let messages = ReceiverStream::new(messages).map(|message| message.map(|whole| *whole));
+        let messages = messages.inspect(move |message| {
             if let Ok(wire::PlanMessage {
                 message: Some(Message::Commit(_) | Message::Batch(_)),
             }) = message

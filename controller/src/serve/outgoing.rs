@@ -20,8 +20,8 @@ use crate::metrics::Counters;
 /// No further message is made while more than this waits.
 const MOST: u64 = 2 * CHUNK_BYTES as u64;
 
-/// Where messages go.
-pub(super) type Queue = mpsc::Sender<Result<wire::PlanMessage, Status>>;
+/// Where messages go. A queue has room for 32 of what it holds, so it holds pointers.
+pub(super) type Queue = mpsc::Sender<Result<Box<wire::PlanMessage>, Status>>;
 
 /// How much was written to a connection.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl Outgoing {
         };
         self.given += u64::try_from(message.encoded_len()).unwrap_or(u64::MAX);
         self.counters.waits(self.waiting());
-        let sent = self.queue.send(Ok(message)).await;
+        let sent = self.queue.send(Ok(Box::new(message))).await;
         sent.map_err(|_| End::Gone)
     }
 
@@ -135,7 +135,7 @@ mod tests {
         assert!(outgoing.put(items(CHUNK_BYTES)).await.is_ok());
         assert!(outgoing.put(items(CHUNK_BYTES)).await.is_ok());
         let next = timeout(second, outgoing.put(items(1000))).await;
-        assert!(next.is_err(), "more than 64 kB wait");
+        assert!(next.is_err(), "more than 32 kB wait");
         written.add(500);
         assert!(outgoing.put(items(1000)).await.is_ok());
         assert!(outgoing.waiting() < 2 * MOST);

@@ -68,7 +68,7 @@ async fn serve(
     mut answers: Streaming<wire::AgentMessage>,
     mut outgoing: Outgoing,
 ) {
-    let hello = match answers.message().await {
+    let mut hello = match answers.message().await {
         Ok(Some(wire::AgentMessage {
             message: Some(Answer::Hello(hello)),
         })) => hello,
@@ -84,10 +84,13 @@ async fn serve(
         outgoing.end(refusal.into()).await;
         return;
     }
+    let held = said(&hello);
+    // It takes kilobytes, and nobody asks for it again.
+    hello.bucket_hashes = Vec::new();
     let stream = OnBoard::new(&plans.board, &hello);
     connected(&hello);
     let in_force = stream.in_force.clone();
-    let ended = follow(plans, &hello, in_force, &mut answers, &mut outgoing).await;
+    let ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing).await;
     drop(stream);
     if let Err(End::Refused(status)) = ended {
         plans.entrance.counters.broken();
@@ -147,6 +150,7 @@ fn gone(hello: &wire::Hello) {
 async fn follow(
     plans: &Plans,
     hello: &wire::Hello,
+    held: Result<Held, End>,
     in_force: InForce,
     answers: &mut Streaming<wire::AgentMessage>,
     outgoing: &mut Outgoing,
@@ -166,7 +170,7 @@ async fn follow(
         hello,
         outgoing,
         version: hello.wire_version.min(WIRE_VERSION),
-        held: said(hello)?,
+        held: held?,
         batches: 0,
         told: BTreeMap::new(),
         notes: Notes {
