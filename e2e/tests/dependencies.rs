@@ -99,6 +99,26 @@ fn below(name: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Every crate of the workspace's build with its features, along edges of these kinds.
+fn with_features(edges: &str) -> BTreeSet<String> {
+    let words = [
+        "tree",
+        "--offline",
+        "--workspace",
+        "--edges",
+        edges,
+        "--prefix",
+        "none",
+    ];
+    let tree = Program::Cargo
+        .run(&[&words[..], &["--format", "{p} {f}"]].concat())
+        .unwrap();
+    let lines = tree
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)").to_owned());
+    lines.collect()
+}
+
 fn matches(pattern: &str, name: &str) -> bool {
     pattern.split('|').any(|one| match one.strip_suffix('*') {
         Some(start) => name.starts_with(start),
@@ -201,4 +221,19 @@ fn a_pattern_matches_whole_names_or_what_begins_like_it() {
     assert!(matches(KUBE, "kube") && matches(KUBE, "kube-core"));
     assert!(matches(CLOCK, "time") && !matches(CLOCK, "timeout"));
     assert!(matches(NETLINK, "netlink-sys") && matches(NETLINK, "rtnetlink"));
+}
+
+/// Else cargo would compile most of the tree twice: once for tests, once for the programs that scenarios start.
+#[test]
+fn programs_and_tests_need_the_same_features() {
+    let (programs, tests) = (
+        with_features("normal,build"),
+        with_features("normal,build,dev"),
+    );
+    let only_programs: Vec<&String> = programs.difference(&tests).collect();
+    assert!(programs.len() > 100, "{programs:?}");
+    assert!(
+        only_programs.is_empty(),
+        "tests need other features of these; add them to [dependencies] of e2e/Cargo.toml: {only_programs:#?}"
+    );
 }

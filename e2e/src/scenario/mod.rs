@@ -222,3 +222,40 @@ impl fmt::Display for Checks {
         write!(f, "{} passed, {} failed", self.passed, self.failed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use portolan_lab::tiers::{TIERS, Work};
+
+    use super::*;
+
+    /// Those that `cargo verify` runs in a tier.
+    fn verified(of: impl Fn(&Work) -> Option<&str>) -> BTreeSet<&str> {
+        TIERS
+            .iter()
+            .flat_map(|tier| tier.work)
+            .filter_map(of)
+            .collect()
+    }
+
+    fn names(lists: &[&'static [Scenario]]) -> BTreeSet<&'static str> {
+        let all = lists.iter().copied().flatten();
+        all.map(|scenario| scenario.name).collect()
+    }
+
+    #[test]
+    fn every_scenario_is_a_part_of_verify() {
+        let guest = verified(|work| match work {
+            Work::Scenario(scenario) => Some(scenario.name),
+            _ => None,
+        });
+        assert_eq!(guest, names(&[ALL, OTHER_KERNELS, ON_API_SERVER]));
+        let cluster = verified(|work| match work {
+            Work::Cluster(scenario) => Some(scenario.name),
+            _ => None,
+        });
+        assert_eq!(cluster, names(&[CLUSTER]));
+    }
+}
