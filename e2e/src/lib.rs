@@ -19,6 +19,7 @@ pub mod control_plane;
 pub mod demo;
 pub mod expectation;
 pub mod files;
+mod harness;
 mod installation;
 pub mod jaeger;
 pub mod light_agents;

@@ -188,7 +188,7 @@ impl Program {
             .stderr(log.try_clone()?)
             .spawn()
             .with_context(|| format!("start {line}"))?;
-        Ok(Running { line, child })
+        Ok(Running::new(line, child))
     }
 
     fn line(self, args: &[&str]) -> String {

@@ -24,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs, with its store in a folder, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Prometheus<'lab> {
+pub(crate) struct Prometheus {
     _running: Running,
-    namespace: &'lab Namespace,
+    namespace: Namespace,
     waits: Waits,
 }
 
@@ -78,11 +78,11 @@ struct Group {
     rules: Vec<Rule>,
 }
 
-impl<'lab> Prometheus<'lab> {
+impl Prometheus {
     /// Starts it in a namespace, with this configuration and its files in a folder, and waits until it
     /// answers.
     pub(crate) fn start(
-        namespace: &'lab Namespace,
+        namespace: Namespace,
         waits: Waits,
         folder: &Path,
         configuration: &str,

@@ -9,7 +9,7 @@ use super::Cluster;
 use crate::program::{Ended, Program};
 use crate::topology::world::Node;
 
-impl Cluster<'_> {
+impl Cluster {
     /// Starts the agent of a node.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Cluster<'_> {
     /// # Errors
     /// When it does not, or had ended before.
     pub fn stop_agent(&mut self, node: Node) -> Result<()> {
-        let mut agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
+        let agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
         agent.ask_to_end()?;
         let status = self.waits.until(
             &format!("the agent of {} to end after SIGTERM", node.name()),

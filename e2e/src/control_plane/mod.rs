@@ -170,7 +170,7 @@ impl ControlPlane {
     /// # Errors
     /// When it does not run, or does not end in time.
     pub fn stop(&mut self, part: Part) -> Result<()> {
-        let mut running = self.take(part)?;
+        let running = self.take(part)?;
         running.ask_to_end()?;
         let waited = self.waits.until(
             &format!("{} to end after SIGTERM", part.name()),

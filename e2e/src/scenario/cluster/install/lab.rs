@@ -206,7 +206,7 @@ impl<'a> Lab<'a> {
 
     /// Ends the controller, as the kubelet does when its pod goes.
     pub(super) fn end_controller(&mut self) -> Result<()> {
-        let mut running = self.controller.take().context("it does not run")?;
+        let running = self.controller.take().context("it does not run")?;
         running.ask_to_end()?;
         let ended = || running.ended();
         let waits = self.stage.waits;
