@@ -6,8 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
-use super::change::refused;
-use super::{Checks, Scene, Service};
+use super::{Checks, Lab, Service};
 use crate::program::Program;
 use crate::topology::Topology;
 use crate::topology::world::{Family, Node, Pod, Resident};
@@ -43,19 +42,12 @@ fn rules(saved: &str) -> String {
     saved.lines().filter(ours).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn run(
-    scene: &mut Scene<'_>,
-    checks: &mut Checks,
-    before: &BTreeMap<&'static str, String>,
-) -> Result<()> {
-    scene.stage.console.heading("older iptables");
-    let batches = scene.cluster.applied(NODE)?.len();
-    scene.cluster.stop_agent(NODE)?;
-    scene
-        .cluster
-        .start_agent_with(NODE, &["--iptables", "legacy"])?;
-    scene.cluster.wait_applied(NODE, batches)?;
-    let now = everything(scene.topology, NODE)?;
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("older iptables");
+    let batches = lab.cluster.applied(NODE)?.len();
+    lab.restart_agent(NODE, &["--iptables", "legacy"])?;
+    lab.cluster.wait_applied(NODE, batches)?;
+    let now = everything(&lab.topology, NODE)?;
     checks.check(
         "rules move to the older tables, and none of ours stay in the newer (S-170)",
         {
@@ -79,15 +71,15 @@ pub(super) fn run(
     for family in Family::ALL {
         for (what, from, to) in dialled(family) {
             let what = format!("older iptables, {family}: {what} (S-170)");
-            checks.check(&what, scene.ask(from, to, 4).map(drop));
+            checks.check(&what, lab.ask(from, to, 4).map(drop));
         }
         for (what, from, to) in unused(family) {
             let what = format!("older iptables, {family}: {what} (S-27, S-170)");
-            checks.check(&what, refused(scene, from, to));
+            checks.check(&what, lab.refused(from, to));
         }
     }
-    scene.cluster.stop_agent(NODE)?;
-    let ended = scene.cluster.clean_up(NODE)?;
+    lab.cluster.stop_agent(NODE)?;
+    let ended = lab.cluster.clean_up(NODE)?;
     checks.check(
         "cleanup leaves nothing in either variant of iptables (S-170, S-196)",
         {
@@ -98,7 +90,7 @@ pub(super) fn run(
                     ended.status,
                     ended.errors.trim()
                 );
-                witness::must_equal(before, &everything(scene.topology, NODE)?)
+                witness::must_equal(&lab.state.before, &everything(&lab.topology, NODE)?)
             };
             clean()
         },
