@@ -7,15 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::harness::logs;
 use crate::program::{Program, Running};
 use crate::topology::Topology;
 use crate::topology::world::{Node, Resident};
-use crate::waits::Waits;
+use crate::waits::{SOON, Waits};
 use crate::witness::{self, VirtualServer, VirtualServers};
 use crate::work_folder::WorkFolder;
 
@@ -33,9 +32,6 @@ pub struct Cluster {
     topology: Arc<Topology>,
     waits: Waits,
 }
-
-/// How long a program may need to start and do its first work, on hardware.
-const START: Duration = Duration::from_secs(10);
 
 impl Cluster {
     /// Writes the manifests and starts nothing yet.
@@ -216,21 +212,12 @@ impl Cluster {
     /// # Errors
     /// When it does not in time, or ended.
     pub fn wait_applied(&self, node: Node, before: usize) -> Result<Vec<u64>> {
-        let waits = self.waits;
         let what = format!("the agent of {} to apply its plan", node.name());
-        waits
-            .until(
-                &what,
-                START,
-                Duration::from_millis(10),
-                || {
-                    self.check_running()?;
-                    let applied = self.applied(node)?;
-                    Ok((applied.len() > before).then(|| applied[before..].to_vec()))
-                },
-                || format!("it has said so {before} times"),
-            )
-            .map_err(|error| self.with_logs(error))
+        self.eventually(&what, || {
+            let applied = self.applied(node)?;
+            ensure!(applied.len() > before, "it has said so {before} times");
+            Ok(applied[before..].to_vec())
+        })
     }
 
     /// Waits until the kernel of a node gives new connections to exactly these virtual servers.
@@ -238,23 +225,20 @@ impl Cluster {
     /// # Errors
     /// When it does not in time (says what differs), or a program ended.
     pub fn wait_virtual_servers(&self, node: Node, wanted: &VirtualServers) -> Result<()> {
-        let (waits, namespace) = (self.waits, self.topology.node(node)?);
-        let mut seen = VirtualServers::new();
-        let mut last = String::new();
+        let namespace = self.topology.node(node)?;
+        self.eventually(&format!("the virtual servers of {}", node.name()), || {
+            let seen = witness::without_draining(witness::virtual_servers(namespace)?);
+            ensure!(seen == *wanted, difference(wanted, &seen));
+            Ok(())
+        })
+    }
+
+    fn eventually<T>(&self, what: &str, ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let runs = || self.check_running();
+        let waits = self.waits;
         waits
-            .until(
-                &format!("the virtual servers of {}", node.name()),
-                START,
-                Duration::from_millis(10),
-                || {
-                    self.check_running()?;
-                    seen = witness::without_draining(witness::virtual_servers(namespace)?);
-                    last = difference(wanted, &seen);
-                    Ok((seen == *wanted).then_some(()))
-                },
-                || "see below".to_owned(),
-            )
-            .map_err(|error| self.with_logs(error.context(last)))
+            .eventually_while(what, SOON, runs, ask)
+            .map_err(|error| self.with_logs(error))
     }
 
     /// Waits for the first plan: the virtual servers and the end of the batch that made them.

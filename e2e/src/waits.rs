@@ -14,9 +14,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// For what takes several steps of several programs.
 pub(crate) const LATER: Duration = Duration::from_secs(30);
 
-/// Between two questions, or as long as the last question took, up to the longest.
+/// Between two questions: a quarter of the time that the last one took, within these limits.
 const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long waits may take here, as a multiple of what ordinary hardware needs.
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +92,7 @@ impl Waits {
                     return Err(last.context(format!("waited {waited:.1} s for {what}")));
                 }
                 // A question that takes the machine long must not take it whole.
-                Err(_) => std::thread::sleep(asked.elapsed().clamp(PAUSE, LONGEST_PAUSE)),
+                Err(_) => std::thread::sleep((asked.elapsed() / 4).clamp(PAUSE, LONGEST_PAUSE)),
             }
         }
     }

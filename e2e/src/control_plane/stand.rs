@@ -53,7 +53,7 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     if !arguments.controllers.is_empty() {
         options.controllers.clone_from(&arguments.controllers);
     }
-    let mut plane = ControlPlane::start(stage.waits, options)?;
+    let plane = ControlPlane::start(stage.waits, options)?;
     let mut pool = AddressPool::new();
     for number in 1..=arguments.nodes {
         let node = LabNode::numbered(number);

@@ -12,3 +12,4 @@ pub(crate) mod servers;
 
 pub(crate) use ask::clients_of;
 pub(crate) use lab::{Lab, manifest_name};
+pub(crate) use parts::{Ground, run_parts};

@@ -1,6 +1,6 @@
 //! The runner of a scenario in parts.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 
 use super::Lab;
 use crate::scenario::Checks;
@@ -8,17 +8,45 @@ use crate::scenario::Checks;
 /// A part of a scenario and its name, which appears in errors only.
 pub(crate) type Part<L> = (&'static str, fn(&mut L, &mut Checks) -> Result<()>);
 
+/// What a scenario stands on: programs that run and write logs.
+pub(crate) trait Ground {
+    /// Fails if a program ended by itself.
+    fn check_running(&self) -> Result<()>;
+
+    /// An error with the last lines of the programs' logs, unless it has them already.
+    fn with_logs(&self, error: Error) -> Error;
+}
+
+/// Runs parts one after the other. Behind each, all programs must still run.
+///
+/// # Errors
+/// The first error of a part, with its name and the last lines of the programs' logs.
+pub(crate) fn run_parts<L: Ground>(
+    ground: &mut L,
+    checks: &mut Checks,
+    parts: &[Part<L>],
+) -> Result<()> {
+    for (name, part) in parts {
+        let done = part(ground, checks).and_then(|()| ground.check_running());
+        done.map_err(|error| ground.with_logs(error))
+            .context(*name)?;
+    }
+    Ok(())
+}
+
+impl<S> Ground for Lab<'_, S> {
+    fn check_running(&self) -> Result<()> {
+        self.cluster.check_running()
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        self.cluster.with_logs(error)
+    }
+}
+
 impl<S> Lab<'_, S> {
-    /// Runs parts one after the other. Behind each, all programs must still run.
-    ///
-    /// # Errors
-    /// The first error of a part, with its name and the last lines of the programs' logs.
+    /// As [`run_parts`].
     pub(crate) fn run_parts(&mut self, checks: &mut Checks, parts: &[Part<Self>]) -> Result<()> {
-        for (name, part) in parts {
-            let done = part(self, checks).and_then(|()| self.cluster.check_running());
-            done.map_err(|error| self.cluster.with_logs(error))
-                .context(*name)?;
-        }
-        Ok(())
+        run_parts(self, checks, parts)
     }
 }

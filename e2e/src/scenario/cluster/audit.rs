@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 /// Every request of the controller.
@@ -86,6 +86,13 @@ impl Audit {
             .map(|(name, _)| name)
             .filter(|name| !granted.contains_key(name))
             .collect()
+    }
+
+    /// Fails if the access rules forbade something and never granted it.
+    pub(super) fn nothing_forbidden(&self) -> Result<()> {
+        let forbidden = self.forbidden();
+        ensure!(forbidden.is_empty(), "it was forbidden to {forbidden:?}");
+        Ok(())
     }
 
     /// What was asked, and the status of the answer.
