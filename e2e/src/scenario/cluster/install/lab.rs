@@ -5,14 +5,15 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use portolan_agent::receive::{Access, Address, Tls, Trust};
 use serde_json::json;
 
 use super::super::release::{NAMESPACE, PODS, Release, arguments};
-use super::{LOOK, WRITTEN};
+use super::WRITTEN;
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
 use crate::control_plane::{Options, Reach};
+use crate::harness::{Ground, logs};
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
@@ -103,16 +104,25 @@ impl<'a> Lab<'a> {
             "-o",
             path,
         ];
-        let told = || {
+        self.eventually("the list of controllers", on_hardware, || {
             let text = self.plane.kubectl(&words)?;
-            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-            lines.sort();
-            Ok((lines == wanted).then_some(()))
-        };
-        let what = "the list of controllers";
-        self.stage
-            .waits
-            .until(what, on_hardware, LOOK, told, || self.said())
+            let mut lines: Vec<_> = text.lines().collect();
+            lines.sort_unstable();
+            ensure!(lines == wanted, "it is {lines:?}");
+            Ok(())
+        })
+    }
+
+    /// Asks until the answer is no error; a failure has the last lines of the logs.
+    pub(super) fn eventually<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let waits = self.stage.waits;
+        let asked = waits.eventually(what, on_hardware, ask);
+        asked.map_err(|error| self.with_logs(error))
     }
 
     /// A field of the DaemonSet; empty if there is none.
@@ -137,18 +147,11 @@ impl<'a> Lab<'a> {
         on_hardware: Duration,
         right: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let mut last = String::new();
-        let looked = self.stage.waits.until(
-            &format!("{path} of {SET}"),
-            on_hardware,
-            LOOK,
-            || {
-                last = self.set(path)?;
-                Ok(right(&last).then_some(()))
-            },
-            || self.said(),
-        );
-        looked.with_context(|| format!("it is {last:?}"))
+        self.eventually(&format!("{path} of {SET}"), on_hardware, || {
+            let found = self.set(path)?;
+            ensure!(right(&found), "it is {found:?}");
+            Ok(())
+        })
     }
 
     /// Connects as an agent of a pod of the DaemonSet would: with its account, and whom the ConfigMap
@@ -189,11 +192,10 @@ impl<'a> Lab<'a> {
             }),
         };
         let agents = LightAgents::start_with([("node-1".to_owned(), access)])?;
-        let planned = || Ok(agents.hash("node-1").map(drop));
-        let trouble = || format!("{:?}\n{}", agents.link("node-1").trouble, self.said());
-        self.stage
-            .waits
-            .until("the agent's plan", WRITTEN, LOOK, planned, trouble)?;
+        self.eventually("the agent's plan", WRITTEN, || {
+            let planned = agents.hash("node-1");
+            planned.with_context(|| format!("{:?}", agents.link("node-1").trouble))
+        })?;
         self.plane
             .kubectl(&[
                 "wait",
@@ -208,31 +210,32 @@ impl<'a> Lab<'a> {
     pub(super) fn end_controller(&mut self) -> Result<()> {
         let running = self.controller.take().context("it does not run")?;
         running.ask_to_end()?;
-        let ended = || running.ended();
-        let waits = self.stage.waits;
-        waits.until("the controller to end", WRITTEN, LOOK, ended, String::new)?;
+        let ended = || running.ended()?.context("it runs on");
+        self.eventually("the controller to end", WRITTEN, ended)?;
         Ok(())
     }
 
-    /// The last words of the controller.
-    pub(super) fn said(&self) -> String {
-        let said = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<_> = said.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n  ")
+    fn log(&self) -> PathBuf {
+        self.file("controller.log")
     }
+}
 
-    pub(super) fn check_running(&mut self) -> Result<()> {
-        self.release.plane.check_running()?;
-        let controller = self.controller.as_mut().context("it does not run")?;
+impl Ground for Lab<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.plane.check_running()?;
+        let controller = self.controller.as_ref().context("it does not run")?;
         if let Some(status) = controller.ended()? {
-            bail!("the controller ended with {status}: {}", self.said());
+            bail!("the controller ended with {status}");
         }
         let said = std::fs::read_to_string(self.log())?;
         ensure!(!said.contains("panicked"), "the controller panicked");
         Ok(())
     }
 
-    fn log(&self) -> PathBuf {
-        self.file("controller.log")
+    fn with_logs(&self, error: Error) -> Error {
+        logs::attach(error, || {
+            let said = std::fs::read_to_string(self.log()).unwrap_or_default();
+            self.plane.last_words() + &logs::tail("controller", &said, 12)
+        })
     }
 }
