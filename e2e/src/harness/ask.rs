@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Lab;
 use crate::namespace::Namespace;
 use crate::program::Program;
-use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::world::{Node, Resident};
 use crate::traffic::client::{self, Outcome};
 use crate::traffic::http::{self, Response};
 use crate::waits::ANSWER;
@@ -17,8 +17,11 @@ use crate::witness;
 
 /// The three kinds of clients of a node: a pod of no Service, the node itself, and an outsider.
 pub(crate) const fn clients_of(node: Node) -> [Resident; 3] {
-    let pod = Pod { node, number: 3 };
-    [Resident::Pod(pod), Resident::Node(node), Resident::Outside]
+    [
+        Resident::Pod(node.pod(3)),
+        Resident::Node(node),
+        Resident::Outside,
+    ]
 }
 
 impl<S> Lab<'_, S> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::servers::Servers;
 use crate::cluster::Cluster;
@@ -88,6 +88,13 @@ impl<'a, S> Lab<'a, S> {
         self.wait_applied_after(before)
     }
 
+    /// The same for one node.
+    pub(crate) fn put_on(&self, node: Node, name: &str, text: &str) -> Result<()> {
+        let before = self.cluster.applied(node)?.len();
+        self.write(name, text)?;
+        self.cluster.wait_applied(node, before).map(drop)
+    }
+
     /// How many plans the agent of each node has applied.
     pub(crate) fn applied(&self) -> Result<[usize; 2]> {
         let [a, b] = Node::ALL.map(|node| self.cluster.applied(node));
@@ -114,11 +121,53 @@ impl<'a, S> Lab<'a, S> {
         self.cluster.start_agent_with(node, more)
     }
 
+    /// Starts the agent of a node and waits until it has applied a plan; returns the operations of each.
+    pub(crate) fn start_agent(&mut self, node: Node) -> Result<Vec<u64>> {
+        let before = self.cluster.applied(node)?.len();
+        self.cluster.start_agent(node)?;
+        self.cluster.wait_applied(node, before)
+    }
+
+    /// Kills the agent of a node and starts it again, as [`Lab::start_agent`].
+    pub(crate) fn crash_agent(&mut self, node: Node) -> Result<Vec<u64>> {
+        self.cluster.kill_agent(node)?;
+        self.start_agent(node)
+    }
+
+    /// Runs `portolan-agent cleanup` on a node, where no agent runs.
+    pub(crate) fn clean_up(&self, node: Node) -> Result<()> {
+        let ended = self.cluster.clean_up(node)?;
+        let success = ended.status.success();
+        ensure!(
+            success,
+            "it ended with {}: {}",
+            ended.status,
+            ended.errors.trim()
+        );
+        Ok(())
+    }
+
     /// Ends the agents of both nodes.
     pub(crate) fn stop_agents(&mut self) -> Result<()> {
         let mut nodes = Node::ALL.into_iter();
         nodes.try_for_each(|node| self.cluster.stop_agent(node))
     }
+}
+
+/// Fails unless each plan was applied without an operation.
+pub(crate) fn wrote_nothing(operations: &[u64]) -> Result<()> {
+    let nothing = operations.iter().all(|count| *count == 0);
+    ensure!(nothing, "{operations:?} operations");
+    Ok(())
+}
+
+/// A manifest of the default ProxyConfig with these settings, a line each.
+pub(crate) fn proxy_config(settings: &[&str]) -> String {
+    let lines = settings.iter().map(|line| format!("    {line}\n"));
+    "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {name: default}\n\
+     spec:\n  settings:\n"
+        .to_owned()
+        + &lines.collect::<String>()
 }
 
 /// The name of a checked-in file in the folder of manifests, which has no folders inside.

@@ -11,5 +11,5 @@ mod parts;
 pub(crate) mod servers;
 
 pub(crate) use ask::clients_of;
-pub(crate) use lab::{Lab, manifest_name};
+pub(crate) use lab::{Lab, manifest_name, proxy_config, wrote_nothing};
 pub(crate) use parts::{Ground, run_parts};

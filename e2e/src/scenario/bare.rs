@@ -173,12 +173,9 @@ fn contradicted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             "its Node object has IPv6 addresses or pod ranges",
         ),
     );
-    let applied = lab.cluster.applied(node)?.len();
-    let nodes = without_ipv6(&nodes);
-    lab.write(&manifest_name(NODES), &nodes)?;
     checks.check(
         "all is in force once it is put right (S-182)",
-        lab.cluster.wait_applied(node, applied).map(drop),
+        lab.put_on(node, &manifest_name(NODES), &without_ipv6(&nodes)),
     );
     Ok(())
 }
@@ -188,8 +185,7 @@ fn without_set_type(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let node = Node::A;
     for node in Node::ALL {
         lab.cluster.stop_agent(node)?;
-        let ended = lab.cluster.clean_up(node)?;
-        ensure!(ended.status.success(), "cleanup: {}", ended.errors);
+        lab.clean_up(node)?;
     }
     unload_set_type(lab)?;
     let loader = Loader::take_away()?;

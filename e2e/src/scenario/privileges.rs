@@ -159,17 +159,15 @@ fn the_machine(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(text.trim().parse()?)
     };
     let (limit, buckets) = (number("nf_conntrack_max")?, number("nf_conntrack_buckets")?);
-    checks.check(
+    checks.require(
         "the limit of tracked connections follows the processors (S-178)",
-        (limit == wanted)
-            .then_some(())
-            .with_context(|| format!("{limit}, not {wanted}")),
+        limit == wanted,
+        &format!("{limit}, not {wanted}"),
     );
-    checks.check(
+    checks.require(
         "and the hash table follows the limit (S-178)",
-        (buckets >= wanted / 4)
-            .then_some(())
-            .with_context(|| format!("{buckets} buckets")),
+        buckets >= wanted / 4,
+        &format!("{buckets} buckets"),
     );
     Ok(())
 }

@@ -217,11 +217,11 @@ fn controller_away(
     let ended = stage.waits.eventually("the agent to end", SOON, || {
         agent.ended()?.context("it goes on")
     })?;
-    let status = ended
-        .success()
-        .then_some(())
-        .with_context(|| format!("it ended with {ended}"));
-    checks.check("until it is asked to, with code 0 (S-199)", status);
+    checks.require(
+        "until it is asked to, with code 0 (S-199)",
+        ended.success(),
+        &format!("it ended with {ended}"),
+    );
     checks.check(
         "and wrote nothing without a plan (S-183)",
         nothing_of_ours(),

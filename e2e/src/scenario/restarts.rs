@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::packet_path::cluster_manifests;
 use super::{Checks, Scenario, Stage};
@@ -17,7 +17,7 @@ use crate::harness;
 use crate::harness::loads::{Finished, Loads};
 use crate::manifests::Manifests;
 use crate::topology::Network;
-use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::world::{Node, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::load::Rate;
 use crate::{waits, witness};
@@ -85,10 +85,7 @@ struct Disturbed {
 
 fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
     let clients = [
-        Resident::Pod(Pod {
-            node: Node::A,
-            number: 3,
-        }),
+        Resident::Pod(Node::A.pod(3)),
         Resident::Node(Node::B),
         Resident::Outside,
     ];
@@ -200,13 +197,11 @@ fn judge(console: Console, checks: &mut Checks, loads: &[Finished], acts: &[(Pro
             .iter()
             .filter(|act| **act == (program, Act::Kill))
             .count();
-        checks.check(&format!("{name} was killed {kills} times"), {
-            if kills == KILLS as usize {
-                Ok(())
-            } else {
-                Err(anyhow!("{KILLS} were meant"))
-            }
-        });
+        checks.require(
+            &format!("{name} was killed {kills} times"),
+            kills == KILLS as usize,
+            &format!("{KILLS} were meant"),
+        );
     }
 }
 

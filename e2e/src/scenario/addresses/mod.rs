@@ -19,10 +19,10 @@ use anyhow::{Result, ensure};
 use super::{Checks, Scenario, Stage};
 use crate::console::Table;
 use crate::files::{ADDRESSES, CLUSTER};
-use crate::harness;
+use crate::harness::{self, proxy_config};
 use crate::program::Program;
 use crate::topology::Network;
-use crate::topology::world::{Node, Pod, Resident};
+use crate::topology::world::{Node, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;
 use crate::traffic::server::Server;
@@ -45,14 +45,8 @@ const WEB: &[&str] = &["pod-a1", "pod-b1"];
 
 const NODE_A: Resident = Resident::Node(Node::A);
 const NODE_B: Resident = Resident::Node(Node::B);
-const POD_A3: Resident = Resident::Pod(Pod {
-    node: Node::A,
-    number: 3,
-});
-const POD_B3: Resident = Resident::Pod(Pod {
-    node: Node::B,
-    number: 3,
-});
+const POD_A3: Resident = Resident::Pod(Node::A.pod(3));
+const POD_B3: Resident = Resident::Pod(Node::B.pod(3));
 
 /// What goes on beside the lab.
 struct Beside {
@@ -110,10 +104,7 @@ const SETTINGS: &str = "settings.yaml";
 
 /// Settings that differ from the defaults in one line, and leave no work to the sync period.
 fn settings(line: &str) -> String {
-    format!(
-        "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default}}\n\
-         spec:\n  settings:\n    sync: {{period: 1h}}\n    {line}\n"
-    )
+    proxy_config(&["sync: {period: 1h}", line])
 }
 
 impl Lab<'_> {

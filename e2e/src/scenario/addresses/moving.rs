@@ -166,12 +166,9 @@ pub(super) fn run_with_the_nodes_own(lab: &mut Lab<'_>, checks: &mut Checks) -> 
     let watched = Watched::start(lab, &[NODE_A, POD_A3], "10.96.2.3:80")?;
     let whole = "local 10.96.0.0/12 dev kube-ipvs0";
     let with_source = |routes: &str| routes.contains(whole) && routes.contains("src 192.168.50.11");
-    checks.check("the route carries the node's address (S-24)", {
-        let routes = lab.routes(NODE_A, "-4")?;
-        with_source(&routes)
-            .then_some(())
-            .ok_or_else(|| anyhow::anyhow!("{routes}"))
-    });
+    let routes = lab.routes(NODE_A, "-4")?;
+    let what = "the route carries the node's address (S-24)";
+    checks.require(what, with_source(&routes), &routes);
     watched.reach(lab, 1)?;
     let (removed, since) = (watched.now(), Instant::now());
     lab.ip(NODE_A, "address del 192.168.50.11/24 dev eth0")?;

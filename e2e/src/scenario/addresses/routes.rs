@@ -85,15 +85,11 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         }),
     );
     let tally = load.finish()?;
-    checks.check(
+    let first = tally.failures.first();
+    checks.require(
         "no connection failed while ranges gave way to addresses and back (S-24)",
-        {
-            let first = tally.failures.first();
-            let right = first.is_none() && tally.made > PER_SECOND;
-            right
-                .then_some(())
-                .ok_or_else(|| anyhow::anyhow!("of {} connections: {first:?}", tally.made))
-        },
+        first.is_none() && tally.made > PER_SECOND,
+        &format!("of {} connections: {first:?}", tally.made),
     );
     put_back(lab, checks)
 }

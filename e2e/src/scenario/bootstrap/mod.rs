@@ -188,16 +188,7 @@ impl Lab<'_> {
 }
 
 /// Pods that serve nobody, one on each node.
-const CLIENTS: [Resident; 2] = [
-    Resident::Pod(Pod {
-        node: Node::A,
-        number: 3,
-    }),
-    Resident::Pod(Pod {
-        node: Node::B,
-        number: 3,
-    }),
-];
+const CLIENTS: [Resident; 2] = [Resident::Pod(Node::A.pod(3)), Resident::Pod(Node::B.pod(3))];
 
 /// Where a kubeconfig has the API server.
 fn server(api: &ApiServer) -> Result<SocketAddr> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
 use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -96,11 +96,7 @@ endpoints: [{{addresses: [10.244.1.77]}}]
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: 1,
-        pods_a_node: 1,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let mut rig = Rig::start(stage, Options::default(), 1, 1)?;
     rig.start_controller()?;
     rig.start_agents(1)?;
     rig.wait_first_plans()?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::bulk::Bulk;
 use super::memory::object;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::chance::Chance;
 use crate::control_plane::{Options, Part, Reach};
 use crate::harness::run_parts;
@@ -59,14 +59,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         controller_manager: manager.map(String::from).to_vec(),
         ..Options::default()
     };
-    let mut rig = Rig::start(
-        stage,
-        options,
-        &Size {
-            nodes: NODES,
-            pods_a_node: 2000,
-        },
-    )?;
+    let mut rig = Rig::start(stage, options, NODES, 2000)?;
     rig.start_controller()?;
     rig.start_agents(AGENTS)?;
     run_parts(&mut rig, checks, &[("churn", churned)])

@@ -9,7 +9,7 @@ use anyhow::{Context, Error, Result, ensure};
 use serde_json::{Value, json};
 
 use super::replicas::{Replica, Replicas};
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
 use crate::harness::{Ground, run_parts};
 use crate::program::Program;
@@ -195,11 +195,7 @@ fn head(number: u8) -> String {
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 1,
-    };
-    let rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), NODES, 1)?;
     rig.plane.apply(SERVICE)?;
     let mut replicas = Replicas::start(rig, &["a", "b"])?;
     replicas.connect(NODES)?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::bulk::Bulk;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
 use crate::harness::{Ground as _, run_parts};
 use crate::scenario::{Checks, Scenario, Stage};
@@ -33,11 +33,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         controllers: vec!["namespace-controller".into()],
         ..Options::default()
     };
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 1,
-    };
-    let mut rig = Rig::start(stage, options, &size)?;
+    let mut rig = Rig::start(stage, options, NODES, 1)?;
     run_parts(&mut rig, checks, &[("a large cluster", filled)])
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::printed;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
 use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -90,14 +90,7 @@ const PRINTED: [(&[&str], Normal, &str); 7] = [
 ];
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let mut rig = Rig::start(
-        stage,
-        Options::default(),
-        &Size {
-            nodes: 2,
-            pods_a_node: 1,
-        },
-    )?;
+    let mut rig = Rig::start(stage, Options::default(), 2, 1)?;
     rig.plane.apply(CLUSTER)?;
     rig.kubelet.wait_running(stage.waits, 2, PUBLISHED)?;
     rig.start_controller()?;

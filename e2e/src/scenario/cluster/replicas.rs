@@ -14,7 +14,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
 use portolan_plan::PlanHash;
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
 use crate::harness::{Ground, logs, run_parts};
 use crate::installation;
@@ -219,11 +219,7 @@ impl Ground for Replicas<'_> {
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 2,
-    };
-    let rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), NODES, 2)?;
     rig.plane.apply(&(SERVICE.to_owned() + &pod(1) + &pod(2)))?;
     let mut replicas = Replicas::start(rig, &NAMES)?;
     wait_listen(&replicas)?;

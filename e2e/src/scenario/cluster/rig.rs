@@ -24,15 +24,6 @@ const FIRST_PLAN: Duration = Duration::from_secs(30);
 /// What is asked for: all that a plan is made of.
 const EVERYTHING: &str = "nodes,services,endpointslices,servicecidrs,proxyconfigs";
 
-/// How large it is.
-#[derive(Debug, Clone)]
-pub(super) struct Size {
-    /// Nodes that our kubelet plays, from 1.
-    pub(super) nodes: u8,
-    /// Pods that each may have.
-    pub(super) pods_a_node: u32,
-}
-
 /// Everything that runs; dropping it ends everything.
 pub(super) struct Rig<'a> {
     // The order matters: who depends on another ends before it.
@@ -45,8 +36,14 @@ pub(super) struct Rig<'a> {
 }
 
 impl<'a> Rig<'a> {
-    /// Starts everything but the controller and the agents.
-    pub(super) fn start(stage: &'a Stage, mut options: Options, size: &Size) -> Result<Self> {
+    /// Starts everything but the controller and the agents: so many nodes, which our kubelet plays, with
+    /// room for so many pods each.
+    pub(super) fn start(
+        stage: &'a Stage,
+        mut options: Options,
+        nodes: u8,
+        pods_a_node: u32,
+    ) -> Result<Self> {
         let folder = WorkFolder::private()?;
         let file = |name: &str| folder.path.join(name);
         std::fs::write(file("audit.yaml"), AUDIT)?;
@@ -57,12 +54,12 @@ impl<'a> Rig<'a> {
         let plane = ControlPlane::start(stage.waits, options)?;
         installation::install(|words, input| plane.kubectl_with_input(words, input))?;
         let mut pool = AddressPool::new();
-        for number in 1..=size.nodes {
+        for number in 1..=nodes {
             let first = LabNode::first_pod(number);
-            pool.add_range(&format!("node-{number}"), &first, size.pods_a_node)?;
+            pool.add_range(&format!("node-{number}"), &first, pods_a_node)?;
         }
         let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
-        for number in 1..=size.nodes {
+        for number in 1..=nodes {
             kubelet.register(&LabNode::numbered(number).object())?;
         }
         Ok(Self {

@@ -11,7 +11,7 @@ use portolan_plan::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
 use crate::harness::Ground as _;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -47,11 +47,7 @@ struct Step {
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let steps: Vec<Step> = serde_saphyr::from_str(STEPS).context("read the table of steps")?;
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 20,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let mut rig = Rig::start(stage, Options::default(), NODES, 20)?;
     rig.start_controller()?;
     rig.start_agents(NODES)?;
     rig.wait_first_plans()?;

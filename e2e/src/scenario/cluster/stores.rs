@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Part, Store};
 use crate::harness::Ground as _;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -29,14 +29,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             store,
             ..Options::default()
         };
-        let mut rig = Rig::start(
-            stage,
-            options,
-            &Size {
-                nodes: 3,
-                pods_a_node: 100,
-            },
-        )?;
+        let mut rig = Rig::start(stage, options, 3, 100)?;
         rig.start_controller()?;
         rig.start_agents(2)?;
         let mut on = On { rig, checks, name };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result, ensure};
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
 use crate::harness::{Ground, run_parts};
 use crate::jaeger::{self, Jaeger, Ports, Trace};
@@ -62,11 +62,7 @@ impl Ground for Lab<'_> {
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: 2,
-        pods_a_node: 50,
-    };
-    let rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), 2, 50)?;
     let [otlp, query] = rig.plane.free_ports()?;
     let ports = Ports { otlp, query };
     let admin = loop {
@@ -204,19 +200,15 @@ fn one_change(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "from the trigger on: watched, planned, encoded, sent, applied (S-187)",
         trace.check_change(&NODES),
     );
-    checks.check("the logs of the controller name the trace", {
-        let said = lab.rig.controller_said()?;
-        let names = said.contains(&format!("trace_id={}", trace.id));
-        names.then_some(()).with_context(|| said)
-    });
+    let said = lab.rig.controller_said()?;
+    let names = said.contains(&format!("trace_id={}", trace.id));
+    checks.require("the logs of the controller name the trace", names, &said);
     let page = http::get_as(lab.admin, "/metrics", OPENMETRICS, Duration::from_secs(5))?;
     let exemplar = page.body.lines().any(|line| {
         line.starts_with("portolan_controller_change_duration_seconds_bucket")
             && line.contains("# {trace_id=\"")
     });
-    checks.check("a histogram leads to a trace", {
-        exemplar.then_some(()).context(page.body)
-    });
+    checks.require("a histogram leads to a trace", exemplar, &page.body);
     Ok(())
 }
 
@@ -266,12 +258,8 @@ fn away(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     });
     checks.check("what was lost is counted", counted);
     let said = lab.rig.controller_said()?;
-    checks.check(
-        "and told once, with what to check",
-        (said.matches("traces are lost").count() == 1)
-            .then_some(())
-            .with_context(|| said),
-    );
+    let once = said.matches("traces are lost").count() == 1;
+    checks.require("and told once, with what to check", once, &said);
     lab.start_jaeger()?;
     lab.annotate("rr")?;
     let back = lab.new_trace(&BTreeSet::new(), "a trace once Jaeger is back", whole);
@@ -301,28 +289,26 @@ fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     rig.eventually("a change to end", TRACED, || more_than(&no, left_out))?;
     std::thread::sleep(SETTLES);
     let now = lab.known()?;
-    checks.check(
+    checks.require(
         "of ordinary changes none is kept where the share is nothing",
-        (now == known)
-            .then_some(())
-            .with_context(|| format!("{now:?}")),
+        now == known,
+        &format!("{now:?}"),
     );
     lab.rig.agents()?.set_failing("node-2", true);
     lab.annotate("wrr")?;
     let failed = lab.new_trace(&known, "the trace of a change that fails", |_| true)?;
     let root = failed.root()?;
-    checks.check("one that fails somewhere is kept and says so", {
-        let says = root.failure() == Some("not in force on 1 of 2 nodes");
-        says.then_some(()).with_context(|| format!("{root:?}"))
-    });
+    let says = root.failure() == Some("not in force on 1 of 2 nodes");
+    let what = "one that fails somewhere is kept and says so";
+    checks.require(what, says, &format!("{root:?}"));
     let mut delivered = failed.named("deliver");
     let of_node = delivered.find(|span| span.failure() == Some(FAILURE));
     let node = of_node.and_then(|span| span.node());
-    checks.check("on which node, and what", {
-        (node == Some("node-2"))
-            .then_some(())
-            .with_context(|| format!("{:?}", failed.spans))
-    });
+    checks.require(
+        "on which node, and what",
+        node == Some("node-2"),
+        &format!("{:?}", failed.spans),
+    );
     lab.rig.agents()?.set_failing("node-2", false);
     Ok(())
 }

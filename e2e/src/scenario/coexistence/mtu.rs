@@ -14,10 +14,7 @@ use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, Pod, Resident};
 
 /// The pod that takes in whatever it is sent.
-const SINK: Pod = Pod {
-    node: Node::B,
-    number: 1,
-};
+const SINK: Pod = Node::B.pod(1);
 const PORT: u16 = 8090;
 /// Some hundred packets.
 const BYTES: usize = 300_000;

@@ -45,12 +45,10 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 
 fn hint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let said = lab.cluster.said(NODE)?;
-    checks.check(
+    checks.require(
         "an agent that starts hints at a small table of connections (S-195)",
-        {
-            let hint = said.contains("conn_tab_bits=18");
-            hint.then_some(()).with_context(|| said)
-        },
+        said.contains("conn_tab_bits=18"),
+        &said,
     );
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 
 use super::{BACKENDS, CLIENTS, Call, Checks, LONG, Lab, SERVICE, State, at, live};
+use crate::harness::wrote_nothing;
 use crate::topology::world::{Family, Node, Pod};
 use crate::waits::SOON;
 
@@ -49,15 +50,9 @@ fn shorten(lab: &mut Lab<'_>) -> Result<()> {
 
 /// S-117, S-118.
 fn restarted(lab: &mut Lab<'_>, checks: &mut Checks, pod: Pod, calls: &mut [Call]) -> Result<()> {
-    let batches = lab.cluster.applied(Node::A)?.len();
-    lab.cluster.kill_agent(Node::A)?;
-    lab.cluster.start_agent(Node::A)?;
-    let written = lab.cluster.wait_applied(Node::A, batches)?;
-    let nothing = if written.iter().all(|operations| *operations == 0) {
-        lab.has_weight(pod, Some(0)).and_then(|()| live(calls))
-    } else {
-        Err(anyhow::anyhow!("it wrote {written:?}"))
-    };
+    let nothing = wrote_nothing(&lab.crash_agent(Node::A)?)
+        .and_then(|()| lab.has_weight(pod, Some(0)))
+        .and_then(|()| live(calls));
     checks.check(
         "an agent that is killed meanwhile writes nothing when it comes back (S-118)",
         nothing,

@@ -30,19 +30,15 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const CLIENTS: [Resident; 3] = clients_of(Node::A);
 /// Who answers.
 const BACKENDS: [Pod; 4] = [
-    pod(Node::A, 1),
-    pod(Node::A, 2),
-    pod(Node::B, 1),
-    pod(Node::B, 2),
+    Node::A.pod(1),
+    Node::A.pod(2),
+    Node::B.pod(1),
+    Node::B.pod(2),
 ];
 /// Where pods keep connections open.
 const LINES: u16 = 7070;
 /// How long the Service's connections may go on when their endpoint is gone; in the manifest.
 const LONG: &str = "10m";
-
-const fn pod(node: Node, number: u8) -> Pod {
-    Pod { node, number }
-}
 
 /// What the slices say of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -79,15 +79,8 @@ fn roll(lab: &mut Lab<'_>, start: Instant, calls: &mut [Call]) -> Result<()> {
             live(calls)?;
             let kill = chance.between(Duration::ZERO, PAUSE);
             crate::waits::sleep_until(start + PAUSE * step + kill)?;
-            let node = if chance.number().is_multiple_of(2) {
-                Node::A
-            } else {
-                Node::B
-            };
-            let batches = lab.cluster.applied(node)?.len();
-            lab.cluster.kill_agent(node)?;
-            lab.cluster.start_agent(node)?;
-            lab.cluster.wait_applied(node, batches)?;
+            let node = chance.either(Node::A, Node::B);
+            lab.crash_agent(node)?;
             crate::waits::sleep_until(start + PAUSE * (step + 1))?;
             lab.turn(pod, State::Ready)?;
             live(calls)?;

@@ -13,7 +13,7 @@ use anyhow::{Result, bail, ensure};
 use super::extra::{Extra, cluster_ip};
 use super::{Checks, Scenario, Stage};
 use crate::files::{CLUSTER, SCHEDULERS};
-use crate::harness;
+use crate::harness::{self, proxy_config};
 use crate::topology::Network;
 use crate::topology::world::{Family, Node};
 use crate::waits::{ANSWER, LATER, SOON};
@@ -26,8 +26,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 /// The node on which things fail.
 const NODE: Node = Node::A;
-const SETTINGS: &str = "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\n\
-    metadata: {name: default}\nspec:\n  settings:\n    sync: {period: 2s}\n";
 /// The Service that is there from the beginning.
 const FIRST: u8 = 0;
 
@@ -39,7 +37,7 @@ type Lab<'a> = harness::Lab<'a, Newest>;
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(Newest(FIRST));
     lab.serve_pods()?;
-    lab.write("settings.yaml", SETTINGS)?;
+    lab.write("settings.yaml", &proxy_config(&["sync: {period: 2s}"]))?;
     lab.write(&file(FIRST), &Extra::new(FIRST).manifest())?;
     lab.add_files([CLUSTER[0]].into_iter().chain(SCHEDULERS))?;
     lab.start()?;

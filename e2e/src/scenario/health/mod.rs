@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 
 use super::{Checks, Scenario, Stage};
 use crate::files::{CLUSTER, HEALTH};
-use crate::harness;
+use crate::harness::{self, proxy_config};
 use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::http::Response;
@@ -67,11 +67,11 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 
 fn settings(healthz: u16, metrics: u16) -> String {
     let period = PERIOD.as_secs();
-    format!(
-        "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default}}\n\
-         spec:\n  settings:\n    sync: {{period: {period}s}}\n    healthz: {{port: {healthz}}}\n    \
-         metrics: {{port: {metrics}}}\n"
-    )
+    proxy_config(&[
+        &format!("sync: {{period: {period}s}}"),
+        &format!("healthz: {{port: {healthz}}}"),
+        &format!("metrics: {{port: {metrics}}}"),
+    ])
 }
 
 /// Slices of `shop/counted`: all pods of the node and one of the other; of ours these are ready over

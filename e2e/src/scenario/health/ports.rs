@@ -102,9 +102,7 @@ pub(super) fn undisturbed(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> 
         pollers.push((family, outside.start("poller", poll)?));
     }
     for round in 1..=CHANGES {
-        let before = lab.cluster.applied(NODE)?.len();
-        lab.write("other.yaml", &other(round))?;
-        lab.cluster.wait_applied(NODE, before)?;
+        lab.put_on(NODE, "other.yaml", &other(round))?;
     }
     done.store(true, Ordering::Relaxed);
     for (family, poller) in pollers {
@@ -140,14 +138,10 @@ pub(super) fn firewall(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     let node: SocketAddr = (NODE.address(Family::IPv4), HEALTHZ).into();
     let outcome = lab.dial(Resident::Outside, node, Duration::from_millis(500))?;
-    checks.check(
+    checks.require(
         "the host's firewall decides about the node's own health port",
-        {
-            match outcome {
-                Outcome::Silent => Ok(()),
-                other => Err(anyhow!("{other}")),
-            }
-        },
+        outcome == Outcome::Silent,
+        &outcome.to_string(),
     );
     policy(lab, "ACCEPT")?;
     lab.tool(NODE, Program::Ip6tables, "-w -D INPUT -p icmpv6 -j ACCEPT")?;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Checks, Scenario, Stage};
 use crate::files::CLUSTER;
-use crate::harness;
+use crate::harness::{self, proxy_config};
 use crate::program::Program;
 use crate::prometheus::Prometheus;
 use crate::topology::Network;
@@ -42,15 +42,7 @@ const EXPECTED: &str = "PortolanTraceExportsFailing";
 const WEB: (&str, u16, u32) = ("10.96.0.10", 80, 30);
 const LEGACY: (&str, u16, u32) = ("10.96.0.20", 8000, 7);
 
-const SETTINGS: &str = "
-apiVersion: proxy.portolan.dev/v1alpha1
-kind: ProxyConfig
-metadata: {name: default}
-spec:
-  settings:
-    sync: {period: 2s}
-    metrics: {bindAddress: 0.0.0.0}
-";
+const SETTINGS: [&str; 2] = ["sync: {period: 2s}", "metrics: {bindAddress: 0.0.0.0}"];
 
 /// Something that happens: its trace is made.
 const CHANGE: &str = "
@@ -69,7 +61,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut lab = harness::Lab::new(stage, Network::Routed)?;
     lab.serve_pods()?;
     lab.add_files(CLUSTER)?;
-    lab.write("settings.yaml", SETTINGS)?;
+    lab.write("settings.yaml", &proxy_config(&SETTINGS))?;
     // Nobody takes the traces; that they are made gives histograms their examples.
     let traces = ["--traces", "http://127.0.0.1:9", "--traces-share", "1"];
     lab.cluster
@@ -136,12 +128,8 @@ fn pages(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let said = Program::Promtool.try_with_input(&["check", "metrics"], &page)?;
         let remarks: Vec<_> = said.errors.lines().chain(said.output.lines()).collect();
         let what = format!("metrics of {whose} are as Prometheus wants them");
-        checks.check(&what, {
-            let right = remarks == known && said.status.success() == known.is_empty();
-            right
-                .then_some(())
-                .with_context(|| format!("{remarks:#?} of {page}"))
-        });
+        let right = remarks == known && said.status.success() == known.is_empty();
+        checks.require(&what, right, &format!("{remarks:#?} of {page}"));
     }
     Ok(())
 }
@@ -182,14 +170,10 @@ fn scraped(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             .into_iter()
             .filter(|name| !names.contains(name))
             .collect();
-        checks.check(
+        checks.require(
             &format!("it has every metric in the document of {whose}"),
-            {
-                let complete = missing.is_empty();
-                complete
-                    .then_some(())
-                    .with_context(|| format!("not {missing:?}"))
-            },
+            missing.is_empty(),
+            &format!("not {missing:?}"),
         );
     }
     let texts = [

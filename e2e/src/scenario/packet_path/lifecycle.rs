@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::Checks;
 use crate::expectation::{Expect, Row};
-use crate::harness::Lab;
+use crate::harness::{Lab, wrote_nothing};
 use crate::manifests::Manifests;
 use crate::program::Program;
 use crate::topology::world::Node;
@@ -137,13 +137,7 @@ fn starts_without_writing(
     node: Node,
     before: &BTreeMap<&'static str, String>,
 ) -> Result<()> {
-    let batches = lab.cluster.applied(node)?.len();
-    lab.cluster.start_agent(node)?;
-    let operations = lab.cluster.wait_applied(node, batches)?;
-    ensure!(
-        operations.iter().all(|n| *n == 0),
-        "it says that it did {operations:?} operations"
-    );
+    wrote_nothing(&lab.start_agent(node)?)?;
     witness::must_equal(before, &lab.everything(node)?)
 }
 
@@ -152,12 +146,6 @@ pub(super) fn cleans_up(
     node: Node,
     before: &BTreeMap<&'static str, String>,
 ) -> Result<()> {
-    let ended = lab.cluster.clean_up(node)?;
-    ensure!(
-        ended.status.success(),
-        "it ended with {}: {}",
-        ended.status,
-        ended.errors.trim()
-    );
+    lab.clean_up(node)?;
     witness::must_equal(before, &lab.everything(node)?)
 }

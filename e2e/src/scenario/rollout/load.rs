@@ -8,16 +8,13 @@ use anyhow::{Context, Result, ensure};
 use super::{Checks, LAST_MOVES, LASTS, Lab};
 use crate::harness::clients_of;
 use crate::harness::loads::Loads;
-use crate::topology::world::{Family, Node, Pod, Resident};
+use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::line::Line;
 use crate::traffic::load::Rate;
 use crate::waits::ANSWER;
 
-const POD: Resident = Resident::Pod(Pod {
-    node: Node::A,
-    number: 3,
-});
+const POD: Resident = Resident::Pod(Node::A.pod(3));
 /// Who connects, to which Service, how often a second: 68 in all, at every moment. That is a third of
 /// what hardware is asked for: with more, the guest's two emulated processors have no time left for the
 /// programs that have to follow.

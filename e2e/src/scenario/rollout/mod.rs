@@ -34,10 +34,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const PODS: [Pod; 4] = [
-    pod(Node::A, 1),
-    pod(Node::A, 2),
-    pod(Node::B, 1),
-    pod(Node::B, 2),
+    Node::A.pod(1),
+    Node::A.pod(2),
+    Node::B.pod(1),
+    Node::B.pod(2),
 ];
 /// The ports of the endpoints that are replaced, and of those that take their places: each on every pod.
 const OLD: std::ops::Range<u16> = 8101..8106;
@@ -61,10 +61,6 @@ const END: usize = 10;
 /// How long those may go on, in the manifest, and what agents take to look.
 const DRAIN: Duration = Duration::from_secs(6);
 const LOOKS: Duration = Duration::from_secs(4);
-
-const fn pod(node: Node, number: u8) -> Pod {
-    Pod { node, number }
-}
 
 /// What the slices say, and the servers behind them.
 struct Day {
@@ -198,14 +194,10 @@ impl Lab<'_> {
             .iter_mut()
             .filter_map(|call| call.lives().ok().map(|()| &call.by))
             .collect();
-        let ended = if living.is_empty() {
-            Ok(())
-        } else {
-            Err(anyhow::anyhow!("still there: {living:?}"))
-        };
-        checks.check(
+        checks.require(
             &format!("{END} to what was replaced end at its deadline (S-115)"),
-            ended,
+            living.is_empty(),
+            &format!("still there: {living:?}"),
         );
         checks.check("both agents have the plan in force", self.settled());
         Ok(())
@@ -230,16 +222,9 @@ impl Lab<'_> {
             let hints = [Hints::None, Hints::Own, Hints::Swapped][number / 4 % 3];
             self.publish(hints)?;
             if step % 8 == 3 {
-                let node = if chance.number().is_multiple_of(2) {
-                    Node::A
-                } else {
-                    Node::B
-                };
+                let node = chance.either(Node::A, Node::B);
                 crate::waits::sleep_until(moment + chance.between(Duration::ZERO, STEP))?;
-                let batches = self.cluster.applied(node)?.len();
-                self.cluster.kill_agent(node)?;
-                self.cluster.start_agent(node)?;
-                self.cluster.wait_applied(node, batches)?;
+                self.crash_agent(node)?;
             }
             stay.iter_mut().try_for_each(Call::lives)?;
             let healthy = |call: &&mut Call| {

@@ -21,20 +21,7 @@ const SHORT: &str =
     "sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 3}}";
 const OFF: &str = "sessionAffinity: None";
 /// Behind the Service `sticky`.
-const BACKENDS: [Pod; 3] = [
-    Pod {
-        node: Node::A,
-        number: 1,
-    },
-    Pod {
-        node: Node::B,
-        number: 1,
-    },
-    Pod {
-        node: Node::B,
-        number: 2,
-    },
-];
+const BACKENDS: [Pod; 3] = [Node::A.pod(1), Node::B.pod(1), Node::B.pod(2)];
 const LINES: u16 = 7070;
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {

@@ -84,10 +84,7 @@ fn silent(lab: &Lab<'_>, to: SocketAddr) -> Result<()> {
 }
 
 /// The only backend of the Service `asked`.
-const BACKEND: Pod = Pod {
-    node: Node::A,
-    number: 1,
-};
+const BACKEND: Pod = Node::A.pod(1);
 const LINES: u16 = 7070;
 
 /// Segments whose sequence numbers lie all around: most of them are outside of any window.

@@ -71,27 +71,18 @@ pub(super) fn outage(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let start = Instant::now();
     waits::sleep_until(start + lab.limit(QUIET))?;
     let (now, still) = (lab.looks()?, left(lab)?);
-    checks.check(
+    let all = made.len();
+    checks.require(
         "without an endpoint no flow is looked at, and none deleted (S-127)",
-        {
-            let kept = now == looks && still == made.len();
-            let words = format!(
-                "{looks} looks became {now}, {still} of {} are left",
-                made.len()
-            );
-            kept.then_some(()).ok_or_else(|| anyhow::anyhow!(words))
-        },
+        now == looks && still == all,
+        &format!("{looks} looks became {now}, {still} of {all} are left"),
     );
     lab.lead("talk", Some(ON_A1))?;
     let still = left(lab)?;
-    checks.check(
+    checks.require(
         "once there is an endpoint again they are deleted (S-124, S-126)",
-        {
-            let words = format!("{still} are left");
-            (still == 0)
-                .then_some(())
-                .ok_or_else(|| anyhow::anyhow!(words))
-        },
+        still == 0,
+        &format!("{still} are left"),
     );
     answered(
         lab,
@@ -167,10 +158,8 @@ pub(super) fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.lead("plain", to)?;
     }
     let same = |now: usize| {
-        let words = format!("{looks} looks became {now}");
-        (now == looks)
-            .then_some(())
-            .ok_or_else(|| anyhow::anyhow!(words))
+        ensure!(now == looks, "{looks} looks became {now}");
+        Ok(())
     };
     checks.check(
         "changes of a Service without UDP ports lead to no look at flows (S-128)",

@@ -44,14 +44,8 @@ const LOOKED: &str = "looked for stale UDP flows";
 /// An answer on hardware takes much less.
 const ANSWER: Duration = Duration::from_secs(2);
 
-const A1: Pod = Pod {
-    node: Node::A,
-    number: 1,
-};
-const B1: Pod = Pod {
-    node: Node::B,
-    number: 1,
-};
+const A1: Pod = Node::A.pod(1);
+const B1: Pod = Node::B.pod(1);
 const ON_A1: Endpoint = Endpoint {
     pod: A1,
     port: 5353,
@@ -321,15 +315,11 @@ impl Others {
             };
             let (before, now) = (of(&self.before), of(&now));
             let gone: Vec<_> = before.difference(&now).collect();
-            let result = if gone.is_empty() && !before.is_empty() {
-                Ok(())
-            } else {
-                Err(anyhow::anyhow!(
-                    "of {} there are gone {gone:?}",
-                    before.len()
-                ))
-            };
-            checks.check(what, result);
+            checks.require(
+                what,
+                gone.is_empty() && !before.is_empty(),
+                &format!("of {} there are gone {gone:?}", before.len()),
+            );
         }
         Ok(())
     }

@@ -43,13 +43,10 @@ pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Check
         "only controller {lagging} is left, which has not read what agents know"
     ));
     sleep_until(Instant::now() + replicas.rig.stage.waits.limit(ALONE))?;
-    checks.check(
+    checks.require(
         "agents that know more than a controller that lags keep it",
-        {
-            let now = replicas.hashes()?;
-            let kept = now == newest;
-            kept.then_some(()).context("some were given another plan")
-        },
+        replicas.hashes()? == newest,
+        "some were given another plan",
     );
     checks.check("it was asked by all of them", {
         let said = replicas.named(lagging)?.said().split_off(mark);

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::replicas::Replicas;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
 use crate::harness::run_parts;
 use crate::light_agents::FAILURE;
@@ -78,11 +78,7 @@ fn until(
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 1,
-    };
-    let rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), NODES, 1)?;
     // Nodes alternate between two zones; every third one is in another.
     let zone = "topology.kubernetes.io/zone=zone-3";
     let third = [

@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::bulk::Bulk;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
 use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -46,11 +46,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         controllers: vec!["namespace-controller".into()],
         ..Options::default()
     };
-    let size = Size {
-        nodes: NODES + 1,
-        pods_a_node: 2,
-    };
-    let rig = Rig::start(stage, options, &size)?;
+    let rig = Rig::start(stage, options, NODES + 1, 2)?;
     rig.plane.apply(tokens::ACCOUNTS)?;
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     let nodes: Vec<_> = (1..=NODES + 1)
