@@ -12,4 +12,4 @@ pub(crate) mod servers;
 
 pub(crate) use ask::clients_of;
 pub(crate) use lab::{Lab, manifest_name, proxy_config, wrote_nothing};
-pub(crate) use parts::{Ground, run_parts};
+pub(crate) use parts::{Environment, run_parts};

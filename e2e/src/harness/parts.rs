@@ -8,8 +8,8 @@ use crate::scenario::Checks;
 /// A part of a scenario and its name, which appears in errors only.
 pub(crate) type Part<L> = (&'static str, fn(&mut L, &mut Checks) -> Result<()>);
 
-/// What a scenario stands on: programs that run and write logs.
-pub(crate) trait Ground {
+/// The programs of a scenario, which run and write logs.
+pub(crate) trait Environment {
     /// Fails if a program ended by itself.
     fn check_running(&self) -> Result<()>;
 
@@ -21,20 +21,20 @@ pub(crate) trait Ground {
 ///
 /// # Errors
 /// The first error of a part, with its name and the last lines of the programs' logs.
-pub(crate) fn run_parts<L: Ground>(
-    ground: &mut L,
+pub(crate) fn run_parts<L: Environment>(
+    environment: &mut L,
     checks: &mut Checks,
     parts: &[Part<L>],
 ) -> Result<()> {
     for (name, part) in parts {
-        let done = part(ground, checks).and_then(|()| ground.check_running());
-        done.map_err(|error| ground.with_logs(error))
+        let done = part(environment, checks).and_then(|()| environment.check_running());
+        done.map_err(|error| environment.with_logs(error))
             .context(*name)?;
     }
     Ok(())
 }
 
-impl<S> Ground for Lab<'_, S> {
+impl<S> Environment for Lab<'_, S> {
     fn check_running(&self) -> Result<()> {
         self.cluster.check_running()
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{Checks, Scenario, Stage};
-use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{ControlPlane, Options, Part, Reach};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -50,18 +50,8 @@ spec:
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut plane = ControlPlane::start(stage.waits, Options::default())?;
     checks.passed("etcd, the API server and the controllers serve");
-    let mut pool = AddressPool::new();
-    for number in 1..=NODES {
-        pool.add_range(
-            &format!("node-{number}"),
-            &LabNode::first_pod(number),
-            POD_ROOM,
-        )?;
-    }
-    let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
-    for number in 1..=NODES {
-        kubelet.register(&LabNode::numbered(number).object())?;
-    }
+    let kubeconfig = plane.kubeconfig(Reach::Here);
+    let kubelet = Kubelet::start_with_nodes(&kubeconfig, NODES, POD_ROOM)?;
     plane.apply(SERVICE)?;
     for name in ["web-1", "web-2", "web-3"] {
         plane.apply(&pod(name))?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::replicas::{Replica, Replicas};
 use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Ground, run_parts};
+use crate::harness::{Environment, run_parts};
 use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
 use crate::traffic::http;
@@ -43,12 +43,12 @@ spec:
 ";
 
 /// The controllers, and the name of the loss that is held.
-struct Guarded<'a> {
+struct Lab<'a> {
     replicas: Replicas<'a>,
     loss: String,
 }
 
-impl Ground for Guarded<'_> {
+impl Environment for Lab<'_> {
     fn check_running(&self) -> Result<()> {
         self.replicas.check_running()
     }
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-impl Guarded<'_> {
+impl Lab<'_> {
     fn look(&self) -> Result<Seen> {
         let words = ["get", "proxyconfig", "-o", "json"];
         let configs: Value = serde_json::from_str(&self.replicas.rig.plane.kubectl(&words)?)?;
@@ -200,12 +200,12 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut replicas = Replicas::start(rig, &["a", "b"])?;
     replicas.connect(NODES)?;
     replicas.rig.wait_first_plans()?;
-    let mut story = Guarded {
+    let mut lab = Lab {
         replicas,
         loss: String::new(),
     };
     run_parts(
-        &mut story,
+        &mut lab,
         checks,
         &[
             ("all endpoints", filled),
@@ -218,21 +218,20 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     )
 }
 
-fn filled(story: &mut Guarded<'_>, _: &mut Checks) -> Result<()> {
-    story.fill()?;
-    story.until("all endpoints on all nodes", SOON, |seen| {
+fn filled(lab: &mut Lab<'_>, _: &mut Checks) -> Result<()> {
+    lab.fill()?;
+    lab.until("all endpoints on all nodes", SOON, |seen| {
         seen.all_have(ALL)
     })?;
     // Somebody has to have made the ProxyConfig.
-    story.replicas.eventually("a ProxyConfig", TAKEN, || {
-        story.ask(&json!({"mode": "Hold"}))
-    })?;
+    lab.replicas
+        .eventually("a ProxyConfig", TAKEN, || lab.ask(&json!({"mode": "Hold"})))?;
     std::thread::sleep(QUIET);
     Ok(())
 }
 
-fn rights(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
-    let nothing = story.replicas.rig.audit()?.nothing_forbidden();
+fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let nothing = lab.replicas.rig.audit()?.nothing_forbidden();
     checks.check(
         "the controllers need no more rights than they have",
         nothing,
@@ -240,16 +239,16 @@ fn rights(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn held(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
-    let before = story.replicas.hashes()?;
-    story.empty()?;
-    let seen = story.until("what vanished to be told", SOON, |seen| {
+fn held(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.replicas.hashes()?;
+    lab.empty()?;
+    let seen = lab.until("what vanished to be told", SOON, |seen| {
         seen.text("mode") == "Hold" && seen.guard["lostEndpoints"] == json!(ALL)
     })?;
     std::thread::sleep(QUIET);
     checks.require(
         "all EndpointSlices were deleted, and nodes have the plans that they had, what went first given back",
-        story.replicas.hashes()? == before,
+        lab.replicas.hashes()? == before,
         &format!("{seen:?}"),
     );
     let message = seen.text("message");
@@ -260,14 +259,14 @@ fn held(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
         ready >= Some(300) && seen.guard["releaseTime"].is_string() && says,
         &format!("{seen:?}"),
     );
-    let table = story.replicas.rig.plane.kubectl(&["get", "proxyconfig"])?;
+    let table = lab.replicas.rig.plane.kubectl(&["get", "proxyconfig"])?;
     checks.require(
         "kubectl get proxyconfig shows it",
         table.contains("Hold"),
         &table,
     );
-    checks.check("an event tells of it", story.told("EndpointsVanished"));
-    let kubeconfig = story.replicas.rig.plane.kubeconfig(Reach::Here);
+    checks.check("an event tells of it", lab.told("EndpointsVanished"));
+    let kubeconfig = lab.replicas.rig.plane.kubeconfig(Reach::Here);
     let kubeconfig = kubeconfig.display().to_string();
     let words = ["show", "node-1", "--kubeconfig", &kubeconfig];
     let noted = Program::ProxyPlan.try_with_input(&words, "")?.errors;
@@ -276,44 +275,44 @@ fn held(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
         noted.contains("nodes keep endpoints"),
         &noted,
     );
-    for replica in &story.replicas.all {
-        let held = story.figure(replica, "portolan_controller_endpoints_held")?;
+    for replica in &lab.replicas.all {
+        let held = lab.figure(replica, "portolan_controller_endpoints_held")?;
         checks.require(
             &format!("controller {} counts what it holds", replica.name),
             held == ALL.to_string(),
             &held,
         );
     }
-    story.loss = seen.text("id").to_owned();
+    lab.loss = seen.text("id").to_owned();
     Ok(())
 }
 
-fn passes(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
+fn passes(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let new =
         head(9) + "- {addresses: [10.200.9.1], nodeName: node-1, conditions: {ready: true}}\n";
-    story.replicas.rig.plane.apply(&new)?;
-    let more = story.until("one more", SOON, |seen| seen.all_have(ALL + 1));
+    lab.replicas.rig.plane.apply(&new)?;
+    let more = lab.until("one more", SOON, |seen| seen.all_have(ALL + 1));
     checks.check("a new endpoint reaches nodes meanwhile", more.map(drop));
     let sick = head(1)
         + "- {addresses: [10.200.1.1], nodeName: node-2, conditions: {ready: false, serving: false}}\n";
-    story.replicas.rig.plane.apply(&sick)?;
-    let less = story.until("one less", SOON, |seen| seen.all_have(ALL));
+    lab.replicas.rig.plane.apply(&sick)?;
+    let less = lab.until("one less", SOON, |seen| seen.all_have(ALL));
     checks.check("so does that one is not ready any more", less.map(drop));
     Ok(())
 }
 
 /// Both controllers are started anew, one after the other: whoever was not there does not know what is held.
-fn anew(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
-    let before = story.replicas.hashes()?;
-    story.replicas.rig.agents()?.begin_history();
-    let leader = story.leader()?;
+fn anew(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.replicas.hashes()?;
+    lab.replicas.rig.agents()?.begin_history();
+    let leader = lab.leader()?;
     for index in [leader, 1 - leader] {
-        let replica = &mut story.replicas.all[index];
+        let replica = &mut lab.replicas.all[index];
         replica.running.take().context("it does not run")?.kill()?;
         replica.start()?;
         // Its log goes on: it says that it waits once in each life.
-        let replica = &story.replicas.all[index];
-        let result = story.replicas.eventually("it to wait", SOON, || {
+        let replica = &lab.replicas.all[index];
+        let result = lab.replicas.eventually("it to wait", SOON, || {
             let waits = replica.said().contains("before this controller started");
             waits.then_some(()).context("it does not say so")
         });
@@ -321,11 +320,11 @@ fn anew(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
             &format!("controller {} starts anew and makes no plans", replica.name),
             result,
         );
-        let figure = story.figure(replica, "portolan_controller_waiting_for_guard")?;
+        let figure = lab.figure(replica, "portolan_controller_waiting_for_guard")?;
         checks.require("and says so in its metrics", figure == "1", &figure);
         std::thread::sleep(QUIET);
-        let seen = story.look()?;
-        let back: Vec<_> = story
+        let seen = lab.look()?;
+        let back: Vec<_> = lab
             .replicas
             .rig
             .agents()?
@@ -334,50 +333,47 @@ fn anew(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
             .collect();
         checks.require(
             "nodes keep what they have",
-            story.replicas.hashes()? == before && back.is_empty() && seen.text("id") == story.loss,
+            lab.replicas.hashes()? == before && back.is_empty() && seen.text("id") == lab.loss,
             &format!("{back:?} {seen:?}"),
         );
     }
-    story.approve("loss-of-another-time")?;
+    lab.approve("loss-of-another-time")?;
     std::thread::sleep(QUIET);
     checks.require(
         "the name of another loss approves nothing",
-        story.replicas.hashes()? == before,
-        &format!("{:?}", story.look()?),
+        lab.replicas.hashes()? == before,
+        &format!("{:?}", lab.look()?),
     );
-    story.approve(&story.loss)?;
-    let gone = story.until("the end of it", TAKEN, |seen| {
+    lab.approve(&lab.loss)?;
+    let gone = lab.until("the end of it", TAKEN, |seen| {
         seen.all_have(1) && seen.guard.is_null()
     });
     checks.check(
         "once it is approved the endpoints go, and nothing is stored any more",
         gone.map(drop),
     );
-    checks.check(
-        "an event tells of that, too",
-        story.told("EndpointsReleased"),
-    );
+    checks.check("an event tells of that, too", lab.told("EndpointsReleased"));
     Ok(())
 }
 
-fn reported(story: &mut Guarded<'_>, checks: &mut Checks) -> Result<()> {
-    story.fill()?;
-    story.until("all endpoints again", SOON, |seen| seen.all_have(ALL + 1))?;
-    story.ask(&json!({"mode": "Report", "releaseAfter": "15s"}))?;
+fn reported(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.fill()?;
+    lab.until("all endpoints again", SOON, |seen| seen.all_have(ALL + 1))?;
+    lab.ask(&json!({"mode": "Report", "releaseAfter": "15s"}))?;
     std::thread::sleep(QUIET);
-    story.empty()?;
-    story.until("a report of all", SOON, |seen| {
+    lab.empty()?;
+    lab.until("a report of all", SOON, |seen| {
         seen.text("mode") == "Report" && seen.guard["lostEndpoints"] == json!(ALL + 1)
     })?;
-    let gone = story.until("none on any node", SOON, |seen| seen.all_have(0));
+    let gone = lab.until("none on any node", SOON, |seen| seen.all_have(0));
     checks.check(
         "with mode Report they go at once, and it is told",
         gone.map(drop),
     );
-    let over = story.until("its end", TAKEN, |seen| seen.guard.is_null());
+    let over = lab.until("its end", TAKEN, |seen| seen.guard.is_null());
     checks.check("a report ends by itself", over.map(drop));
-    story.fill()?;
-    let back = story.until("all endpoints again", SOON, |seen| seen.all_have(ALL));
+    lab.fill()?;
+    let back = lab.until("all endpoints again", SOON, |seen| seen.all_have(ALL));
     checks.check("and endpoints that come back are served", back.map(drop));
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::bulk::Bulk;
 use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Ground as _, run_parts};
+use crate::harness::{Environment as _, run_parts};
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

@@ -16,7 +16,7 @@ use portolan_plan::PlanHash;
 
 use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Ground, logs, run_parts};
+use crate::harness::{Environment, logs, run_parts};
 use crate::installation;
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
@@ -197,7 +197,7 @@ impl<'a> Replicas<'a> {
     }
 }
 
-impl Ground for Replicas<'_> {
+impl Environment for Replicas<'_> {
     fn check_running(&self) -> Result<()> {
         self.rig.plane.check_running()?;
         for replica in &self.all {

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::super::Stage;
 use super::audit::Audit;
-use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{ControlPlane, Options, Reach};
-use crate::harness::{Ground, logs};
+use crate::harness::{Environment, logs};
 use crate::installation;
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
@@ -53,15 +53,8 @@ impl<'a> Rig<'a> {
         ]);
         let plane = ControlPlane::start(stage.waits, options)?;
         installation::install(|words, input| plane.kubectl_with_input(words, input))?;
-        let mut pool = AddressPool::new();
-        for number in 1..=nodes {
-            let first = LabNode::first_pod(number);
-            pool.add_range(&format!("node-{number}"), &first, pods_a_node)?;
-        }
-        let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
-        for number in 1..=nodes {
-            kubelet.register(&LabNode::numbered(number).object())?;
-        }
+        let kubeconfig = plane.kubeconfig(Reach::Here);
+        let kubelet = Kubelet::start_with_nodes(&kubeconfig, nodes, pods_a_node)?;
         Ok(Self {
             agents: None,
             controller: None,
@@ -218,7 +211,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-impl Ground for Rig<'_> {
+impl Environment for Rig<'_> {
     fn check_running(&self) -> Result<()> {
         self.plane.check_running()?;
         if let Some(status) = self.controller()?.ended()? {

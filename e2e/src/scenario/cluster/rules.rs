@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::rig::Rig;
 use crate::control_plane::Options;
-use crate::harness::Ground as _;
+use crate::harness::Environment as _;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

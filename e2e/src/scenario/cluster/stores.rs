@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::rig::Rig;
 use crate::control_plane::{Options, Part, Store};
-use crate::harness::Ground as _;
+use crate::harness::Environment as _;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, ensure};
 
 use super::rig::Rig;
 use crate::control_plane::Options;
-use crate::harness::{Ground, run_parts};
+use crate::harness::{Environment, run_parts};
 use crate::jaeger::{self, Jaeger, Ports, Trace};
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -51,7 +51,7 @@ struct Lab<'a> {
     admin: SocketAddr,
 }
 
-impl Ground for Lab<'_> {
+impl Environment for Lab<'_> {
     fn check_running(&self) -> Result<()> {
         self.rig.check_running()
     }

@@ -1,6 +1,6 @@
 //! Daemons on the nodes' own addresses: as endpoints of a Service, and on the number of a node port.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 
 use super::ask::{OPEN_PODS, Question};
 use crate::harness::Lab;
@@ -93,13 +93,8 @@ fn other_address(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         by: "squatter".to_owned(),
         seen: outside_address(Family::IPv4),
     };
-    let right = if outcome == wanted {
-        Ok(())
-    } else {
-        Err(anyhow!("{outcome}, not {wanted}"))
-    };
     let what =
         "a daemon on an address without node ports has its port, and sees its clients (S-158)";
-    checks.check(what, right);
+    checks.require(what, outcome == wanted, &format!("{outcome}, not {wanted}"));
     address("del").map(drop)
 }

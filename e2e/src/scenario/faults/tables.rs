@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::{Checks, Lab, NODE};
 use crate::program::Program;
@@ -38,14 +38,12 @@ pub(super) fn not_read(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!("the plan is in force once {family} rules can be read (S-169)");
         checks.check(&what, lab.heals(mark));
     }
-    checks.check("rules are as they were before they could not be read", {
-        let now = rules(lab)?;
-        if now == before {
-            Ok(())
-        } else {
-            Err(anyhow!("they were {before:#?} and are {now:#?}"))
-        }
-    });
+    let now = rules(lab)?;
+    checks.require(
+        "rules are as they were before they could not be read",
+        now == before,
+        &format!("they were {before:#?} and are {now:#?}"),
+    );
     Ok(())
 }
 

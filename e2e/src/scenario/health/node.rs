@@ -29,6 +29,11 @@ fn ensure_status(response: &Response, status: u16) -> Result<()> {
     Ok(())
 }
 
+/// Fails unless the node's own health port answers 200 at this path.
+fn is_well(lab: &Lab<'_>, path: &str) -> Result<()> {
+    ensure_status(&ask_node(lab, path)?, 200)
+}
+
 fn body(response: &Response) -> Result<Value> {
     serde_json::from_str(&response.body).with_context(|| response.body.clone())
 }
@@ -38,17 +43,11 @@ pub(super) fn metrics(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("metrics");
     let ask = |lab: &Lab<'_>, path| lab.get(Resident::Node(NODE), (LOOPBACK, METRICS).into(), path);
     let text = ask(lab, "/metrics")?.body;
-    checks.check(
+    let (wanted, found) = (NAMES.lines().collect(), types(&text));
+    checks.require(
         "the names of metrics are those that tools look for (S-207)",
-        {
-            let wanted = NAMES.lines().collect();
-            let found = types(&text);
-            if found == wanted {
-                Ok(())
-            } else {
-                Err(anyhow!("{:#?}", found.symmetric_difference(&wanted)))
-            }
-        },
+        found == wanted,
+        &format!("{:#?}", found.symmetric_difference(&wanted)),
     );
     checks.check("what was done shows in metrics (S-207)", {
         let nonzero = |series: &str| {
@@ -96,10 +95,10 @@ fn ensure_refused(asked: Result<Response>) -> Result<()> {
 /// A node that the autoscaler is about to remove.
 pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("a node that is about to go");
-    checks.check("a node with all in force is healthy (S-146)", {
-        let response = ask_node(lab, "/healthz");
-        response.and_then(|response| ensure_status(&response, 200))
-    });
+    checks.check(
+        "a node with all in force is healthy (S-146)",
+        is_well(lab, "/healthz"),
+    );
     let nodes = lab.stage.files.text(CLUSTER[0])?;
     let range = "  podCIDR: 10.244.1.0/24\n";
     ensure!(nodes.contains(range), "the manifest of nodes is another");
@@ -121,10 +120,7 @@ pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "/healthz of a node that is about to go turns within 2 s (S-149, S-154)",
         turned,
     );
-    checks.check("/livez of it does not (S-150)", {
-        let response = ask_node(lab, "/livez");
-        response.and_then(|response| ensure_status(&response, 200))
-    });
+    checks.check("/livez of it does not (S-150)", is_well(lab, "/livez"));
     checks.check("its health check ports do not (S-140)", in_force(lab));
     checks.check("it forwards as before (S-153)", {
         Family::ALL
@@ -132,9 +128,7 @@ pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             .try_for_each(|family| forwards(lab, family))
     });
     lab.write("nodes.yaml", &nodes)?;
-    let back = lab.eventually("/healthz to turn back", SOON, || {
-        ensure_status(&ask_node(lab, "/healthz")?, 200)
-    });
+    let back = lab.eventually("/healthz to turn back", SOON, || is_well(lab, "/healthz"));
     checks.check("/healthz turns back with the taint (S-149)", back);
     Ok(())
 }
@@ -163,10 +157,10 @@ pub(super) fn without_controller(lab: &mut Lab<'_>, checks: &mut Checks) -> Resu
         "without a controller health check ports answer as before (S-145)",
         in_force(lab),
     );
-    checks.check("without a controller the node stays healthy (S-147)", {
-        let response = ask_node(lab, "/healthz");
-        response.and_then(|response| ensure_status(&response, 200))
-    });
+    checks.check(
+        "without a controller the node stays healthy (S-147)",
+        is_well(lab, "/healthz"),
+    );
     lab.cluster.start_controller()
 }
 
@@ -215,7 +209,7 @@ pub(super) fn late(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.tool(NODE, Program::Nft, "flush chain ip filter FOREIGN")?;
     lab.tool(NODE, Program::Nft, "delete chain ip filter FOREIGN")?;
     let healed = lab.eventually("/livez to turn back", LATER + SOON, || {
-        ensure_status(&ask_node(lab, "/livez")?, 200)?;
+        is_well(lab, "/livez")?;
         in_force(lab)
     });
     checks.check("it is healthy again by itself (S-169)", healed);

@@ -16,7 +16,7 @@ use super::TRACK;
 use super::fleet::{Fleet, Ways};
 use crate::control_plane::kubelet::LabNode;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Ground, logs};
+use crate::harness::{Environment, logs};
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
 
@@ -208,7 +208,7 @@ impl<'a> Lab<'a> {
     }
 
     /// What there is to know when something is not as it should be.
-    fn said(&self) -> String {
+    fn summary(&self) -> String {
         let mut text = match self.look() {
             Err(error) => format!("{error:#}\n"),
             Ok(seen) => {
@@ -250,7 +250,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-impl Ground for Lab<'_> {
+impl Environment for Lab<'_> {
     fn check_running(&self) -> Result<()> {
         self.release.plane.check_running()?;
         for (name, controller) in &self.controllers {
@@ -264,7 +264,7 @@ impl Ground for Lab<'_> {
     }
 
     fn with_logs(&self, error: Error) -> Error {
-        logs::attach(error, || format!("\n{}", self.said()))
+        logs::attach(error, || format!("\n{}", self.summary()))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::release::NAMESPACE;
-use crate::harness::{Ground as _, run_parts};
+use crate::harness::{Environment as _, run_parts};
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
 use lab::{AWAY, Lab, NODES, Seen};

@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::super::release::{NAMESPACE, PODS, Release, arguments};
 use super::WRITTEN;
-use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Ground, logs};
+use crate::harness::{Environment, logs};
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
@@ -43,14 +43,8 @@ impl Deref for Lab<'_> {
 impl<'a> Lab<'a> {
     pub(super) fn start(stage: &'a Stage, chart: PathBuf) -> Result<Self> {
         let release = Release::start(stage, chart, Options::default())?;
-        let mut pool = AddressPool::new();
-        for number in 1..=NODES {
-            pool.add_range(&format!("node-{number}"), &LabNode::first_pod(number), 8)?;
-        }
-        let kubelet = Kubelet::start(&release.plane.kubeconfig(Reach::Here), pool)?;
-        for number in 1..=NODES {
-            kubelet.register(&LabNode::numbered(number).object())?;
-        }
+        let kubeconfig = release.plane.kubeconfig(Reach::Here);
+        let kubelet = Kubelet::start_with_nodes(&kubeconfig, NODES, 8)?;
         Ok(Self {
             controller: None,
             kubelet,
@@ -220,7 +214,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-impl Ground for Lab<'_> {
+impl Environment for Lab<'_> {
     fn check_running(&self) -> Result<()> {
         self.plane.check_running()?;
         let controller = self.controller.as_ref().context("it does not run")?;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::release::NAMESPACE;
 use crate::control_plane::Reach;
-use crate::harness::{Ground as _, run_parts};
+use crate::harness::{Environment as _, run_parts};
 use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
 use lab::{Lab, NODES, SET};

@@ -12,7 +12,7 @@ use super::super::bulk::Bulk;
 use super::super::rig::Rig;
 use super::authority::{Authority, Files, NAME, replace};
 use super::tokens::{ACCOUNT, AUDIENCE, NAMESPACE};
-use crate::harness::Ground;
+use crate::harness::Environment;
 use crate::light_agents::LightAgents;
 
 /// How long the controller may need to listen, on hardware.
@@ -197,7 +197,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-impl Ground for Lab<'_> {
+impl Environment for Lab<'_> {
     fn check_running(&self) -> Result<()> {
         self.rig.check_running()
     }

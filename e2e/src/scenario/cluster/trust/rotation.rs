@@ -70,10 +70,10 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 /// Replaces the files and waits until the controller says so for this time.
 fn shown(lab: &Lab<'_>, identity: &Identity, words: &str, times: usize) -> Result<()> {
     lab.files.write(&identity.certificate, &identity.key)?;
-    said(lab, words, times)
+    wait_logged(lab, words, times)
 }
 
-fn said(lab: &Lab<'_>, words: &str, times: usize) -> Result<()> {
+fn wait_logged(lab: &Lab<'_>, words: &str, times: usize) -> Result<()> {
     lab.rig.eventually(words, SEEN, || {
         let count = lab.rig.controller_said()?.matches(words).count();
         ensure!(count >= times, "the controller says it {count} times");
@@ -91,7 +91,7 @@ fn newcomer(lab: &Lab<'_>) -> Result<()> {
 fn bad_pair(lab: &Lab<'_>, good: &Identity) -> Result<()> {
     let other = Authority::new("third")?.controller()?;
     lab.files.write(&good.certificate, &other.key)?;
-    said(lab, "the certificate that was in force stays", 1)?;
+    wait_logged(lab, "the certificate that was in force stays", 1)?;
     let log = lab.rig.controller_said()?;
     ensure!(
         log.contains("do not belong together"),
