@@ -71,8 +71,13 @@ impl<S> Lab<'_, S> {
 
     /// Runs a tool on a node; its arguments are separated by single spaces.
     pub(crate) fn tool(&self, node: Node, program: Program, line: &str) -> Result<String> {
-        let words: Vec<_> = line.split(' ').collect();
-        self.topology.node(node)?.inside(|| program.run(&words))
+        self.topology.node(node)?.inside(|| program.run_line(line))
+    }
+
+    /// Runs several tools on a node, as [`Lab::tool`].
+    pub(crate) fn tools(&self, node: Node, lines: &[(Program, &str)]) -> Result<()> {
+        let mut lines = lines.iter();
+        lines.try_for_each(|(program, line)| self.tool(node, *program, line).map(drop))
     }
 
     /// Everything that a Service proxy could write on a node, as text.

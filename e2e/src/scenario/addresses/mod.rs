@@ -95,8 +95,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 
 /// Runs `ip` where somebody lives.
 fn ip<S>(lab: &harness::Lab<'_, S>, who: Resident, line: &str) -> Result<String> {
-    let words: Vec<_> = line.split(' ').collect();
-    lab.inside(who, || Program::Ip.run(&words))
+    lab.inside(who, || Program::Ip.run_line(line))
 }
 
 /// The file of the settings.

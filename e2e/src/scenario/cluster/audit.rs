@@ -6,6 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use crate::control_plane::Options;
+
+/// The file of the record.
+const LOG: &str = "audit.log";
+
 /// Every request of the controller.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
@@ -34,10 +39,25 @@ struct Response {
     code: Option<u16>,
 }
 
+const POLICY: &str = include_str!("../../../api/audit.yaml");
+
 impl Audit {
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    /// Lets the API server keep its record in a folder.
+    pub(super) fn keep(folder: &Path, options: &mut Options) -> Result<()> {
+        let (policy, log) = (folder.join("audit.yaml"), folder.join(LOG));
+        std::fs::write(&policy, POLICY)?;
+        options.api_server.extend([
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", log.display()),
+        ]);
+        Ok(())
+    }
+
+    /// Reads the record of a folder.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(LOG);
         let text =
-            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+            std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         // A server that was killed may have left half a line.
         let lines = text
             .lines()

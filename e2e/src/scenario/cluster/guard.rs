@@ -113,34 +113,19 @@ impl Lab<'_> {
 
     /// Whoever writes EndpointSlices takes all of them away.
     fn empty(&self) -> Result<()> {
-        let words = [
-            "delete",
-            "endpointslices",
-            "-l",
-            "kubernetes.io/service-name=many",
-            "--wait=false",
-        ];
-        self.replicas.rig.plane.kubectl(&words)?;
-        Ok(())
+        let line = "delete endpointslices -l kubernetes.io/service-name=many --wait=false";
+        self.replicas.rig.plane.kubectl_line(line).map(drop)
     }
 
     fn fill(&self) -> Result<()> {
         let all: String = (1..=SLICES).map(slice).collect();
-        self.replicas.rig.plane.apply(&all)?;
-        Ok(())
+        self.replicas.rig.plane.apply(&all).map(drop)
     }
 
     fn approve(&self, id: &str) -> Result<()> {
         let approved = format!("proxy.portolan.dev/approve={id}");
-        let words = [
-            "annotate",
-            "proxyconfig",
-            "default",
-            "--overwrite",
-            &approved,
-        ];
-        self.replicas.rig.plane.kubectl(&words)?;
-        Ok(())
+        let line = format!("annotate proxyconfig default --overwrite {approved}");
+        self.replicas.rig.plane.kubectl_line(&line).map(drop)
     }
 
     fn leader(&self) -> Result<usize> {

@@ -18,7 +18,6 @@ use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::work_folder::WorkFolder;
 
-const AUDIT: &str = include_str!("../../../api/audit.yaml");
 /// How long the controller may need to ask of everything once and plan it, on hardware.
 const FIRST_PLAN: Duration = Duration::from_secs(30);
 /// What is asked for: all that a plan is made of.
@@ -45,12 +44,7 @@ impl<'a> Rig<'a> {
         pods_a_node: u32,
     ) -> Result<Self> {
         let folder = WorkFolder::private()?;
-        let file = |name: &str| folder.path.join(name);
-        std::fs::write(file("audit.yaml"), AUDIT)?;
-        options.api_server.extend([
-            format!("--audit-policy-file={}", file("audit.yaml").display()),
-            format!("--audit-log-path={}", file("audit.log").display()),
-        ]);
+        Audit::keep(&folder.path, &mut options)?;
         let plane = ControlPlane::start(stage.waits, options)?;
         installation::install(|words, input| plane.kubectl_with_input(words, input))?;
         let kubeconfig = plane.kubeconfig(Reach::Here);
@@ -193,7 +187,7 @@ impl<'a> Rig<'a> {
 
     /// The requests of the controller so far.
     pub(super) fn audit(&self) -> Result<Audit> {
-        Audit::read(&self.folder.path.join("audit.log"))
+        Audit::read(&self.folder.path)
     }
 
     /// What the controller has logged.

@@ -24,13 +24,8 @@ pub(super) const TOOLS: [(Family, Program); 2] = [
 
 /// Changes rules of both families on node-a, as a person would.
 fn rules(lab: &Lab<'_>, words: &str) -> Result<()> {
-    let words: Vec<_> = ["-w"].into_iter().chain(words.split(' ')).collect();
-    lab.node(Node::A)?.inside(|| {
-        for (_, tool) in TOOLS {
-            tool.run(&words)?;
-        }
-        Ok(())
-    })
+    let line = format!("-w {words}");
+    lab.tools(Node::A, &TOOLS.map(|(_, tool)| (tool, line.as_str())))
 }
 
 fn forward_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {

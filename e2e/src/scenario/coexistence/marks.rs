@@ -60,8 +60,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         } else {
             line.to_owned()
         };
-        let words: Vec<_> = ["-w"].into_iter().chain(line.split(' ')).collect();
-        node.inside(|| Program::Iptables.run(&words))
+        lab.tool(Node::A, Program::Iptables, &format!("-w {line}"))
     };
     let counting = |act: &str| -> Result<()> {
         for (_, matches) in COUNTERS {
@@ -113,33 +112,16 @@ fn judge(counts: &[u64]) -> Result<()> {
 }
 
 fn policy_routing(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let address = format!("{FAR}/32");
-    lab.node(Node::B)?
-        .inside(|| Program::Ip.run(&["address", "add", &address, "dev", "lo"]))?;
-    let node = lab.node(Node::A)?;
-    let rule = |act| {
-        let words = [
-            "rule",
-            act,
-            "fwmark",
-            "0x80000/0x80000",
-            "lookup",
-            "100",
-            "priority",
-            "99",
-        ];
-        node.inside(|| Program::Ip.run(&words))
+    let ip = |node, line: &str| lab.tool(node, Program::Ip, line);
+    ip(Node::B, &format!("address add {FAR}/32 dev lo"))?;
+    let rule = |act: &str| {
+        let line = format!("rule {act} fwmark 0x80000/0x80000 lookup 100 priority 99");
+        ip(Node::A, &line)
     };
-    let route = [
-        "route",
-        "add",
-        &address,
-        "via",
-        "192.168.50.12",
-        "table",
-        "100",
-    ];
-    node.inside(|| Program::Ip.run(&route))?;
+    ip(
+        Node::A,
+        &format!("route add {FAR}/32 via 192.168.50.12 table 100"),
+    )?;
     let far = Question {
         from: "node-a",
         to: "198.51.100.77:9999",

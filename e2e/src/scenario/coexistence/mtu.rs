@@ -109,11 +109,10 @@ fn errors_are_dropped(lab: &Lab<'_>, family: Family, yes: bool) -> Result<()> {
     };
     let act = if yes { "-I" } else { "-D" };
     let line = format!("-w -t raw {act} PREROUTING {matches} -j DROP");
-    let words: Vec<_> = line.split(' ').collect();
     let tools = TOOLS.into_iter().filter(|tool| tool.0 == family);
     lab.node(Node::A)?.inside(|| {
         for (_, tool) in tools {
-            tool.run(&words)?;
+            tool.run_line(&line)?;
         }
         Ok(())
     })

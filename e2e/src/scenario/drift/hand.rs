@@ -15,7 +15,7 @@ use crate::witness;
 
 /// What keepalived and others might have: virtual servers elsewhere and on the node's own address, a
 /// set, rules before and behind ours, and a route.
-pub(super) fn make_others() -> Result<()> {
+pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
     let lines = [
         (Program::Ipvsadm, "-A -t 203.0.113.99:80 -s wlc"),
         (
@@ -34,10 +34,7 @@ pub(super) fn make_others() -> Result<()> {
         (Program::Iptables, "-w -t nat -A POSTROUTING -j RETURN"),
         (Program::Ip, "route add 203.0.113.128/25 via 192.168.50.100"),
     ];
-    lines.into_iter().try_for_each(|(program, line)| {
-        let words: Vec<_> = line.split(' ').collect();
-        program.run(&words).map(drop)
-    })
+    lab.tools(NODE, &lines)
 }
 
 /// What is done by hand, how the agent counts it, and how many operations put it right.

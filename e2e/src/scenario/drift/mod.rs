@@ -46,7 +46,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let services = Services(stage.files.text(SCHEDULERS[0])?);
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(services);
     lab.serve_pods()?;
-    lab.node(NODE)?.inside(hand::make_others)?;
+    hand::make_others(&lab)?;
     let before = lab.everything(NODE)?;
     lab.write(SETTINGS, &settings("Repair"))?;
     lab.add_files([CLUSTER[0]].into_iter().chain(SCHEDULERS))?;

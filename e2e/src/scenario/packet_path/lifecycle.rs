@@ -21,34 +21,25 @@ const FOREIGN_BACKEND: &str = "10.244.1.11:8443";
 
 /// Puts on node-a what somebody else might have there: a virtual server, a set, rules, a route.
 pub(super) fn make_foreign_state(lab: &Lab<'_>) -> Result<()> {
-    lab.node(Node::A)?.inside(|| {
-        Program::Ipvsadm.run(&["-A", "-t", FOREIGN_SERVER, "-s", "rr"])?;
-        Program::Ipvsadm.run(&["-a", "-t", FOREIGN_SERVER, "-r", FOREIGN_BACKEND, "-m"])?;
-        Program::Ipset.run(&["create", "FOREIGN", "hash:ip"])?;
-        Program::Ipset.run(&["add", "FOREIGN", "203.0.113.7"])?;
-        Program::Iptables.run(&["-w", "-N", "FOREIGN"])?;
-        Program::Iptables.run(&[
-            "-w",
-            "-A",
-            "FOREIGN",
-            "-s",
-            "203.0.113.0/24",
-            "-j",
-            "RETURN",
-        ])?;
-        Program::Iptables.run(&["-w", "-A", "INPUT", "-j", "FOREIGN"])?;
-        Program::Ip.run(&[
-            "route",
-            "add",
-            "local",
-            "198.51.100.9/32",
-            "dev",
-            "lo",
-            "table",
-            "local",
-        ])?;
-        Ok(())
-    })
+    let server = format!("-A -t {FOREIGN_SERVER} -s rr");
+    let backend = format!("-a -t {FOREIGN_SERVER} -r {FOREIGN_BACKEND} -m");
+    let lines = [
+        (Program::Ipvsadm, server.as_str()),
+        (Program::Ipvsadm, &backend),
+        (Program::Ipset, "create FOREIGN hash:ip"),
+        (Program::Ipset, "add FOREIGN 203.0.113.7"),
+        (Program::Iptables, "-w -N FOREIGN"),
+        (
+            Program::Iptables,
+            "-w -A FOREIGN -s 203.0.113.0/24 -j RETURN",
+        ),
+        (Program::Iptables, "-w -A INPUT -j FOREIGN"),
+        (
+            Program::Ip,
+            "route add local 198.51.100.9/32 dev lo table local",
+        ),
+    ];
+    lab.tools(Node::A, &lines)
 }
 
 /// Every node as it is now.

@@ -232,17 +232,9 @@ impl<'a> Lab<'a> {
 
     /// Ends the controller that leads, at once.
     pub(super) fn kill_leader(&mut self) -> Result<()> {
-        let path = "jsonpath={.spec.holderIdentity}";
-        let words = [
-            "get",
-            "lease",
-            "portolan-controller",
-            "-n",
-            NAMESPACE,
-            "-o",
-            path,
-        ];
-        let leader = self.release.plane.kubectl(&words)?;
+        let leader = self.release.plane.kubectl_line(&format!(
+            "get lease portolan-controller -n {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}"
+        ))?;
         let running = self.controllers.remove(&leader);
         running
             .with_context(|| format!("{leader} leads and does not run here"))?

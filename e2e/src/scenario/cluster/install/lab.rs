@@ -72,34 +72,19 @@ impl<'a> Lab<'a> {
 
     /// Waits until the ConfigMap names all pods of the Deployment, at the port that agents are given.
     pub(super) fn wait_controllers(&self, on_hardware: Duration) -> Result<()> {
-        let words = [
-            "get",
-            "pods",
-            "-n",
-            NAMESPACE,
-            "-l",
-            PODS,
-            "-o",
-            "jsonpath={range .items[*]}{.status.podIP}{\"\\n\"}{end}",
-        ];
+        let path = "jsonpath={range .items[*]}{.status.podIP}{\"\\n\"}{end}";
+        let words = ["get", "pods", "-n", NAMESPACE, "-l", PODS, "-o", path];
         let mut wanted: Vec<_> = (self.plane.kubectl(&words)?.lines())
             .map(|ip| format!("{ip}:{}", self.ports[0]))
             .collect();
         wanted.sort();
         ensure!(wanted.len() == 2, "there are pods at {wanted:?}");
-        let path = "jsonpath={.data.addresses}";
-        let words = [
-            "get",
-            "configmap",
-            "portolan-controllers",
-            "--ignore-not-found",
-            "-n",
-            NAMESPACE,
-            "-o",
-            path,
-        ];
+        let line = format!(
+            "get configmap portolan-controllers --ignore-not-found -n {NAMESPACE} \
+             -o jsonpath={{.data.addresses}}"
+        );
         self.eventually("the list of controllers", on_hardware, || {
-            let text = self.plane.kubectl(&words)?;
+            let text = self.plane.kubectl_line(&line)?;
             let mut lines: Vec<_> = text.lines().collect();
             lines.sort_unstable();
             ensure!(lines == wanted, "it is {lines:?}");
@@ -121,17 +106,9 @@ impl<'a> Lab<'a> {
 
     /// A field of the DaemonSet; empty if there is none.
     pub(super) fn set(&self, path: &str) -> Result<String> {
-        let path = format!("jsonpath={path}");
-        let words = [
-            "get",
-            SET,
-            "--ignore-not-found",
-            "-n",
-            NAMESPACE,
-            "-o",
-            &path,
-        ];
-        self.plane.kubectl(&words)
+        self.plane.kubectl_line(&format!(
+            "get {SET} --ignore-not-found -n {NAMESPACE} -o jsonpath={path}"
+        ))
     }
 
     /// Waits until a field of the DaemonSet is as it should be.
@@ -159,19 +136,10 @@ impl<'a> Lab<'a> {
             },
         });
         self.plane.apply(&pod.to_string())?;
-        let token = self.plane.kubectl(&[
-            "create",
-            "token",
-            "portolan-agent",
-            "-n",
-            NAMESPACE,
-            "--audience",
-            "portolan-controller",
-            "--bound-object-kind",
-            "Pod",
-            "--bound-object-name",
-            "agent",
-        ])?;
+        let token = self.plane.kubectl_line(&format!(
+            "create token portolan-agent -n {NAMESPACE} --audience portolan-controller \
+             --bound-object-kind Pod --bound-object-name agent"
+        ))?;
         let ca = self.object("configmap/portolan-ca")?;
         let ca = ca["data"]["ca.crt"].as_str().context("it has no ca.crt")?;
         let file = |name: &str| self.release.file(name);
@@ -190,14 +158,8 @@ impl<'a> Lab<'a> {
             let planned = agents.hash("node-1");
             planned.with_context(|| format!("{:?}", agents.link("node-1").trouble))
         })?;
-        self.plane
-            .kubectl(&[
-                "wait",
-                "proxyplan/node-1",
-                "--for=condition=Applied",
-                "--timeout=60s",
-            ])
-            .map(drop)
+        let line = "wait proxyplan/node-1 --for=condition=Applied --timeout=60s";
+        self.plane.kubectl_line(line).map(drop)
     }
 
     /// Ends the controller, as the kubelet does when its pod goes.

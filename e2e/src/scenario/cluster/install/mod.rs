@@ -116,15 +116,8 @@ fn plans(lab: &Lab<'_>) -> Result<()> {
 /// What people do to it by hand.
 fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let set_image = || {
-        let image = [
-            "set",
-            "image",
-            SET,
-            "agent=somebody/else:1",
-            "-n",
-            NAMESPACE,
-        ];
-        lab.plane.kubectl(&image)?;
+        let line = format!("set image {SET} agent=somebody/else:1 -n {NAMESPACE}");
+        lab.plane.kubectl_line(&line)?;
         lab.wait_set("{.spec.template.spec.containers[0].image}", KEPT, |image| {
             image.ends_with("/portolan-agent:0.1.0")
         })
@@ -147,14 +140,8 @@ fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     };
     checks.check("one that was deleted is made again", deleted());
     let forgotten = || {
-        let map = [
-            "delete",
-            "configmap",
-            "portolan-controllers",
-            "-n",
-            NAMESPACE,
-        ];
-        lab.plane.kubectl(&map)?;
+        let line = format!("delete configmap portolan-controllers -n {NAMESPACE}");
+        lab.plane.kubectl_line(&line)?;
         lab.wait_controllers(KEPT)
     };
     checks.check("and so is the list of controllers", forgotten());
@@ -184,14 +171,9 @@ fn steady(lab: &Lab<'_>) -> Result<()> {
 
 fn upgrade(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let definitions = lab.chart.join("crds").display().to_string();
+    let line = format!("apply --server-side --force-conflicts -f {definitions}");
     lab.plane
-        .kubectl(&[
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            &definitions,
-        ])
+        .kubectl_line(&line)
         .context("apply definitions as the README says")?;
     let upgraded = || {
         lab.upgrade(&[

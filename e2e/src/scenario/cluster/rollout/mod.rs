@@ -80,18 +80,9 @@ fn until(
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let rig = Rig::start(stage, Options::default(), NODES, 1)?;
     // Nodes alternate between two zones; every third one is in another.
-    let zone = "topology.kubernetes.io/zone=zone-3";
-    let third = [
-        "label",
-        "nodes",
-        "node-3",
-        "node-6",
-        "node-9",
-        "node-12",
-        zone,
-        "--overwrite",
-    ];
-    rig.plane.kubectl(&third)?;
+    let third = "label nodes node-3 node-6 node-9 node-12";
+    let zone = "topology.kubernetes.io/zone=zone-3 --overwrite";
+    rig.plane.kubectl_line(&format!("{third} {zone}"))?;
     let mut replicas = Replicas::start(rig, &["a", "b"])?;
     replicas.connect(NODES)?;
     replicas.rig.wait_first_plans()?;

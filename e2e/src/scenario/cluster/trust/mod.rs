@@ -13,7 +13,7 @@ mod tokens;
 /// For whoever else has agents with tokens.
 pub(in crate::scenario) mod agents {
     pub(crate) use super::authority::{Authority, NAME};
-    pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, issue, pod};
+    pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, bound, issue, pod};
 }
 
 use std::time::Duration;

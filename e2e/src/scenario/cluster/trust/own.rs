@@ -53,15 +53,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 fn bundle(lab: &Lab<'_>) -> Result<String> {
-    let path = "jsonpath={.data.ca\\.crt}";
-    let words = [
-        "get",
-        "configmap",
-        "controller-ca",
-        "-n",
-        NAMESPACE,
-        "-o",
-        path,
-    ];
-    lab.rig.plane.kubectl(&words)
+    lab.rig.plane.kubectl_line(&format!(
+        "get configmap controller-ca -n {NAMESPACE} -o jsonpath={{.data.ca\\.crt}}"
+    ))
 }
