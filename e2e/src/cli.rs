@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
@@ -13,6 +13,7 @@ use crate::console::{Console, Table, complain};
 use crate::control_plane::stand;
 use crate::files::Files;
 use crate::jaeger::show as trace;
+use crate::program::cpu_seconds_with_ended_children;
 use crate::scenario::{self, ApiServer, Checks, Scenario, Stage};
 use crate::waits::Waits;
 use crate::{bench, demo, stop};
@@ -60,6 +61,9 @@ struct Run {
     /// Repeats the random moments of an earlier run; by default they follow the clock.
     #[arg(long)]
     seed: Option<u64>,
+    /// Runs long forms: more nodes, longer soaks.
+    #[arg(long)]
+    long: bool,
     /// The API server that some scenarios need, as somebody who may do everything.
     #[arg(long, requires = "controller_kubeconfig")]
     kubeconfig: Option<PathBuf>,
@@ -214,6 +218,7 @@ fn stage(files: Option<PathBuf>, seed: Option<u64>) -> Result<Stage> {
         files: Files::at(files),
         seed: seed.unwrap_or_else(by_clock),
         api_server: None,
+        long: false,
     })
 }
 
@@ -222,6 +227,32 @@ fn on_kernel() -> Result<()> {
         bail!("scenarios make network namespaces: run them as root");
     }
     Ok(())
+}
+
+/// Runs one scenario and closes with a line that has its checks, its time and its processor time.
+fn run_one(scenario: &Scenario, stage: &Stage) -> Checks {
+    let console = stage.console;
+    console.heading(&format!("{}: {}", scenario.name, scenario.shows));
+    let mut checks = Checks::new(console);
+    let start = Instant::now();
+    let cpu = || cpu_seconds_with_ended_children().unwrap_or_default();
+    let cpu_before = cpu();
+    if let Err(error) = (scenario.run)(stage, &mut checks) {
+        checks.failed(scenario.name, &format!("{error:#}"));
+    }
+    if !checks.all_passed() {
+        console.line(&format!(
+            "{}: repeat with --seed {}",
+            scenario.name, stage.seed
+        ));
+    }
+    console.line(&format!(
+        "{}: {checks} in {:.1} s, cpu {:.1} s",
+        scenario.name,
+        start.elapsed().as_secs_f64(),
+        cpu() - cpu_before,
+    ));
+    checks
 }
 
 /// `--all` are those of the first list.
@@ -237,20 +268,13 @@ fn run(lists: &[&'static [Scenario]], run: Run) -> Result<bool> {
     let api_server = run.api_server();
     let stage = Stage {
         api_server,
+        long: run.long,
         ..stage(run.files, run.seed)?
     };
     let console = stage.console;
     let mut total = Checks::new(console);
     for scenario in chosen {
-        console.heading(&format!("{}: {}", scenario.name, scenario.shows));
-        let mut checks = Checks::new(console);
-        let start = std::time::Instant::now();
-        if let Err(error) = (scenario.run)(&stage, &mut checks) {
-            checks.failed(scenario.name, &format!("{error:#}"));
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        console.line(&format!("{}: {checks} in {seconds:.1} s", scenario.name));
-        total.add(&checks);
+        total.add(&run_one(scenario, &stage));
         stop::check()?;
     }
     console.line("");

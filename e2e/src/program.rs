@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-pub use running::{Ended, Running, cpu_seconds};
+pub use running::{Ended, Running, cpu_seconds, cpu_seconds_with_ended_children};
 pub use which::Program;
 
 impl Program {

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
+use crate::progress::say;
+
 /// A folder of the lab's cache, made if it is not there.
 ///
 /// # Errors
@@ -23,6 +25,20 @@ pub fn folder(name: &str) -> Result<PathBuf> {
     let folder = root.join("portolan").join(name);
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     Ok(folder)
+}
+
+/// Locks a file of the cache; says `waiting` while another process has it. The lock lasts as long as the file.
+///
+/// # Errors
+/// The cache cannot be written.
+pub fn lock(path: &Path, waiting: &str) -> Result<fs::File> {
+    let locking = || format!("locking {}", path.display());
+    let file = fs::File::create(path).with_context(locking)?;
+    if file.try_lock().is_err() {
+        say(waiting);
+        file.lock().with_context(locking)?;
+    }
+    Ok(file)
 }
 
 /// A folder for one run, named after this process; it lasts so that logs can be read afterwards.

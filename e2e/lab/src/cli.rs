@@ -1,9 +1,8 @@
 //! The command line.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -13,9 +12,7 @@ use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::traced::Traces;
-use crate::{
-    cluster, demo, fuzz, guest, mutate, packages, progress, scenarios, test_program, verify,
-};
+use crate::{cluster, demo, fuzz, guest, mutate, packages, progress, scenarios, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -33,7 +30,7 @@ struct Cli {
 enum Command {
     /// Shows the main job: two nodes, Services, clients, a change; then powers off
     Demo(Demo),
-    /// Runs all checks and tests, or some tiers of them
+    /// Runs all checks and tests that have changed since they passed, or some tiers of them
     Verify(Verify),
     /// Runs scenarios by name
     Scenarios(Scenarios),
@@ -55,18 +52,47 @@ enum Command {
     /// The emulated machine whose kernel has IPVS
     #[command(subcommand)]
     Guest(GuestCommand),
-    /// What cargo starts in the place of a test program, so that its output has a name
-    #[command(name = test_program::COMMAND, hide = true)]
-    TestProgram(TestProgram),
+    /// What `cargo verify` starts for each batch of units
+    #[command(name = verify::COMMAND, hide = true)]
+    Unit(Unit),
 }
 
 #[derive(Args)]
-struct TestProgram {
-    /// The test program
-    path: PathBuf,
-    /// Its arguments
-    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
-    words: Vec<OsString>,
+struct Unit {
+    #[command(flatten)]
+    how: How,
+    /// TIER/NAME of each
+    #[arg(required = true)]
+    names: Vec<String>,
+}
+
+#[derive(Args)]
+struct How {
+    /// Runs the long forms too: every mutation, long soaks, more nodes
+    #[arg(long)]
+    long: bool,
+    /// Repeats what chance decided in another run; by default it follows the clock
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Which kernel is used where IPVS is needed
+    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+    place: Place,
+}
+
+impl How {
+    fn parse(self) -> verify::How {
+        let clock = || {
+            SystemTime::UNIX_EPOCH
+                .elapsed()
+                .unwrap_or_default()
+                .as_secs()
+        };
+        verify::How {
+            place: self.place,
+            long: self.long,
+            seed: self.seed.unwrap_or_else(clock),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -94,9 +120,11 @@ struct Verify {
     /// Runs this tier only; may be repeated
     #[arg(long = "tier", value_name = "NAME")]
     tiers: Vec<String>,
-    /// Which kernel is used where IPVS is needed
-    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
-    place: Place,
+    /// Runs everything again, also what has passed before and has not changed since
+    #[arg(long)]
+    fresh: bool,
+    #[command(flatten)]
+    how: How,
 }
 
 #[derive(Args)]
@@ -251,7 +279,14 @@ fn run(command: Command) -> Result<u8> {
         Command::Demo(demo) => {
             demo::run(demo.place, Mode { keep: demo.keep }, &mut std::io::stdout())
         }
-        Command::Verify(verify) => Ok(u8::from(!verify::run(&verify.tiers, verify.place)?)),
+        Command::Verify(verify) => {
+            let order = verify::Order {
+                tiers: verify.tiers,
+                fresh: verify.fresh,
+                how: verify.how.parse(),
+            };
+            Ok(u8::from(!verify::run(&order)?))
+        }
         Command::Scenarios(scenarios) => {
             let words: Vec<&str> = std::iter::once("run")
                 .chain(scenarios.words.iter().map(String::as_str))
@@ -281,7 +316,7 @@ fn run(command: Command) -> Result<u8> {
             cluster::control_plane(&words, &mut std::io::stdout())
         }
         Command::Mutate(Mutate { only }) => {
-            let all_killed = mutate::run(only.as_deref(), &mut std::io::stdout())?;
+            let all_killed = mutate::run(only.as_deref(), true, &mut std::io::stdout())?;
             Ok(u8::from(!all_killed))
         }
         Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),
@@ -289,7 +324,9 @@ fn run(command: Command) -> Result<u8> {
         Command::Image(image) => make_images(image),
         Command::Guest(GuestCommand::Run(run)) => guest_run(run),
         Command::Guest(GuestCommand::Shell) => guest::shell::connect().map(|()| 0),
-        Command::TestProgram(TestProgram { path, words }) => test_program::run(&path, &words),
+        Command::Unit(Unit { how, names }) => {
+            Ok(u8::from(!verify::run_units(&names, how.parse())?))
+        }
     }
 }
 

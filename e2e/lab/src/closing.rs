@@ -3,11 +3,43 @@
 use std::io::{self, Write};
 use std::ops::AddAssign;
 
-use crate::seen::Seen;
+use crate::seen::{Closing, Seen};
 
-/// Begins what is for the lab and not for people: up to the end of the line, the name of the test
-/// program whose output follows.
+/// Begins what is for the lab and not for people, up to the end of the line: an [`Aside`].
 pub const ASIDE: char = '\u{1e}';
+
+/// What a program of the lab says to the lab in the midst of its output.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Aside {
+    /// The name of the test program whose output follows.
+    Program(String),
+    /// Processor time of all that ran, seconds.
+    Cpu(f64),
+    /// Why it could not come to its end.
+    Error(String),
+}
+
+impl Aside {
+    /// The line that says it, without its end.
+    #[must_use]
+    pub fn line(&self) -> String {
+        match self {
+            Self::Program(name) => format!("{ASIDE}program {name}"),
+            Self::Cpu(seconds) => format!("{ASIDE}cpu {seconds}"),
+            Self::Error(text) => format!("{ASIDE}error {}", text.replace('\n', "; ")),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(' ')?;
+        match kind {
+            "program" => Some(Self::Program(rest.to_owned())),
+            "cpu" => Some(Self::Cpu(rest.parse().ok()?)),
+            "error" => Some(Self::Error(rest.to_owned())),
+            _ => None,
+        }
+    }
+}
 
 /// Tests or checks that ran.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +77,12 @@ pub struct Counter<W> {
     pub seen: Seen,
     /// The last line that was not empty, without colours.
     pub last: String,
+    /// Processor time as the program itself counted it, seconds.
+    pub cpu: f64,
+    /// Why the program could not come to its end, if it said so.
+    pub error: Option<String>,
+    /// The closing line of the scenario that ended last, until it is taken.
+    pub closed: Option<Closing>,
 }
 
 impl<W: Write> Counter<W> {
@@ -57,7 +95,16 @@ impl<W: Write> Counter<W> {
             count: Count::default(),
             seen: Seen::default(),
             last: String::new(),
+            cpu: 0.0,
+            error: None,
+            closed: None,
         }
+    }
+
+    /// What was written, with everything that is for people.
+    #[must_use]
+    pub fn into_output(self) -> W {
+        self.out
     }
 
     /// Ends the last line.
@@ -78,6 +125,9 @@ impl<W: Write> Counter<W> {
             self.count += count;
         }
         self.seen.line(&text);
+        if let Some(closing) = Closing::parse(&text) {
+            self.closed = Some(closing);
+        }
         if !text.is_empty() {
             self.last = text;
         }
@@ -90,7 +140,12 @@ impl<W: Write> Write for Counter<W> {
         for &byte in bytes {
             match (&mut self.aside, byte) {
                 (Some(aside), b'\n') => {
-                    self.seen.program(&String::from_utf8_lossy(aside));
+                    match Aside::parse(&String::from_utf8_lossy(aside)) {
+                        Some(Aside::Program(name)) => self.seen.program(&name),
+                        Some(Aside::Cpu(seconds)) => self.cpu = seconds,
+                        Some(Aside::Error(text)) => self.error = Some(text),
+                        None => {}
+                    }
                     self.aside = None;
                 }
                 (Some(aside), _) => aside.push(byte),
@@ -201,7 +256,12 @@ mod tests {
     #[test]
     fn the_name_of_a_program_is_for_the_lab_alone() {
         let counter = counted(
-            "cut off\u{1e}portolan-plan::laws\n\nrunning 1 test\ntest holds ... ok\n\u{1e}a::b\ntest too ... ok",
+            "cut off\u{1e}program portolan-plan::laws\n\nrunning 1 test\ntest holds ... ok\n\
+             \u{1e}program a::b\ntest too ... ok\n\u{1e}cpu 2.5\n\u{1e}error no guest\n",
+        );
+        assert_eq!(
+            (counter.cpu, counter.error.as_deref()),
+            (2.5, Some("no guest"))
         );
         let shown = "cut off\nrunning 1 test\ntest holds ... ok\ntest too ... ok\n";
         assert_eq!(String::from_utf8(counter.out).unwrap(), shown);

@@ -14,6 +14,7 @@ pub mod guest;
 pub mod images;
 pub mod installed;
 mod libtest;
+mod mirror;
 pub mod mutate;
 pub mod nested;
 pub mod packages;

@@ -3,10 +3,11 @@
 //! What is broken stands in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only
 //! read. Everything happens in a copy of it, in the lab's cache.
 
+mod killed;
 mod scratch;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::process::Stdio;
@@ -18,6 +19,7 @@ use crate::nested::{self, Binary};
 use crate::progress::Step;
 use crate::{cache, packages, process};
 
+use killed::Killed;
 use scratch::Scratch;
 use table::Row;
 
@@ -63,17 +65,23 @@ enum Outcome {
 }
 
 /// Breaks the planner by each row whose name contains `only`, or by all, and returns whether every
-/// named test failed. The results go to `sink`.
+/// named test failed. The results go to `sink`. Not `long`: of each file the first row, and every row that is
+/// new or whose file has changed since the row's test was last seen to fail.
 ///
 /// # Errors
 /// The table cannot be read, no row is meant, the copy cannot be made, the planner's tests fail
 /// before anything is broken, or the sink is closed.
-pub fn run(only: Option<&str>, sink: &mut dyn Write) -> Result<bool> {
+pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool> {
     packages::ensure()?;
     let path = nested::root().join(TABLE);
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {TABLE}"))?;
     let rows = table::choose(table::parse(&text).context(TABLE)?, only)?;
     let scratch = Scratch::prepare(&nested::root())?;
+    let mut killed = Killed::read(scratch.folder());
+    let rows = match long {
+        true => rows,
+        false => short_form(rows, |row| killed.has(row, &scratch)),
+    };
     let planner = Planner { scratch };
     let tests = planner.unbroken()?;
     let mut outcomes = Vec::new();
@@ -85,12 +93,23 @@ pub fn run(only: Option<&str>, sink: &mut dyn Write) -> Result<bool> {
             Outcome::Survived => "SURVIVED",
             Outcome::Wrong(_) => "WRONG ROW",
         });
+        if outcome == Outcome::Killed {
+            killed.add(row, &planner.scratch)?;
+        }
         outcomes.push(outcome);
     }
     let (text, all_killed) = report(&rows, &outcomes);
     sink.write_all(text.as_bytes())
         .context("writing the results")?;
     Ok(all_killed)
+}
+
+/// The first row of each file, and every row whose test was not seen to fail with the file as it is.
+fn short_form(rows: Vec<Row>, is_known: impl Fn(&Row) -> bool) -> Vec<Row> {
+    let mut files = BTreeSet::new();
+    let mut chosen = rows;
+    chosen.retain(|row| files.insert(row.path()) || !is_known(row));
+    chosen
 }
 
 /// The tests of the unbroken planner: by name, the kind and name of the target that holds each.
@@ -261,6 +280,26 @@ mod tests {
         // libtest takes it for a filter that no test passes, and says that all is well.
         let error = target(&row("a", "nodes"), &tests).unwrap_err().to_string();
         assert!(error.contains("has no test `nodes`"), "{error}");
+    }
+
+    #[test]
+    fn the_short_form_has_a_row_of_each_file_and_what_was_not_seen() {
+        let row = |name: &str, file: &str| {
+            let text = format!("[{{name: {name}, file: {file}, find: x, replace: y, fails: t}}]");
+            table::parse(&text).unwrap().remove(0)
+        };
+        let rows = vec![
+            row("one", "a.rs"),
+            row("two", "a.rs"),
+            row("three", "a.rs"),
+            row("four", "b.rs"),
+        ];
+        let names = |rows: Vec<Row>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
+        assert_eq!(names(short_form(rows.clone(), |_| true)), ["one", "four"]);
+        assert_eq!(
+            names(short_form(rows, |row| row.name != "three")),
+            ["one", "three", "four"]
+        );
     }
 
     #[test]

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::process;
 
 /// The packages with programs that run on nodes, in one invocation so that what they share is
 /// built once.
-const PACKAGES: &[&str] = &[CONTROLLER, AGENT, "portolan-e2e"];
+pub const PACKAGES: &[&str] = &[CONTROLLER, AGENT, "portolan-e2e"];
 /// Their programs.
 const PROGRAMS: &[&str] = &[CONTROLLER, PLUGIN, AGENT, SCENARIOS];
 /// What kubectl starts for `kubectl proxyplan`.
@@ -25,16 +26,26 @@ const AGENT: &str = "portolan-agent";
 /// The others.
 const PACKAGES_BESIDE_AGENT: &[&str] = &[CONTROLLER, "portolan-e2e"];
 const PROGRAMS_BESIDE_AGENT: &[&str] = &[CONTROLLER, PLUGIN, SCENARIOS];
+/// Names the folder that stands for the workspace, for what `cargo verify` starts.
+pub const ROOT: &str = "LAB_ROOT";
+/// Names a file with all [`Binary`]s that `cargo verify` has built, as JSON.
+pub const BUILT: &str = "LAB_BUILT";
 /// The program that runs scenarios in place.
 pub const SCENARIOS: &str = "portolan-scenarios";
 
 /// A program or test that cargo has built.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binary {
     /// Name of its target.
     pub name: String,
     /// `bin`, `test`, …
     pub kind: String,
+    /// Whether it runs tests.
+    pub tests: bool,
+    /// Its package.
+    pub package: String,
+    /// The folder of its package.
+    pub folder: PathBuf,
     /// Where it lies.
     pub path: PathBuf,
 }
@@ -62,6 +73,9 @@ impl Programs {
     /// # Errors
     /// The build failed, or a program is no longer there.
     pub fn build(profile: Profile) -> Result<Self> {
+        if let (Profile::Dev, Some(file)) = (profile, std::env::var_os(BUILT)) {
+            return Ok(Self(found(&read_built(Path::new(&file))?, PROGRAMS)?));
+        }
         // Each by itself: what the other one needs of a library that both have makes no program larger.
         let shipped = |names| -> Result<_> { Ok((shipped(names)?, names, names)) };
         let plain = |how: &str, packages, programs| {
@@ -155,42 +169,39 @@ fn build(how: &[String], packages: &[&str], programs: &[&str]) -> Result<Vec<Bin
         command.args(["--package", package]);
     }
     let built = run_in(&root(), &mut command)?;
+    found(&built, programs).with_context(|| format!("`{}`", process::shown(&command)))
+}
+
+/// Programs by name.
+fn found(built: &[Binary], programs: &[&str]) -> Result<Vec<Binary>> {
     let find = |name: &&str| {
-        let mut programs = built.iter().filter(|binary| binary.kind == "bin");
+        let mut programs = built
+            .iter()
+            .filter(|binary| binary.kind == "bin" && !binary.tests);
         let found = programs.find(|binary| binary.name == *name);
         found.cloned().with_context(|| {
-            format!(
-                "`{}` built no program `{name}`; look at the [[bin]] tables of the packages",
-                process::shown(&command)
-            )
+            format!("no program `{name}` was built; look at the [[bin]] tables of the packages")
         })
     };
     programs.iter().map(find).collect()
 }
 
-/// Builds one integration test without running it.
+/// What a file that [`BUILT`] names holds.
 ///
 /// # Errors
-/// The build failed or there is no such test.
-pub fn test_binary(package: &str, test: &str) -> Result<PathBuf> {
-    let mut command = process::cargo()?;
-    command.args(["test", "--no-run", "--package", package, "--test", test]);
-    let built = run_in(&root(), &mut command)?;
-    let found = built
-        .into_iter()
-        .find(|binary| binary.kind == "test" && binary.name == test);
-    match found {
-        Some(binary) => Ok(binary.path),
-        None => bail!(
-            "`{}` built no test; does it still exist?",
-            process::shown(&command)
-        ),
-    }
+/// It cannot be read.
+pub fn read_built(file: &Path) -> Result<Vec<Binary>> {
+    let reading = || format!("reading {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(reading)?;
+    serde_json::from_str(&text).with_context(reading)
 }
 
 /// The folder of the workspace.
 #[must_use]
 pub fn root() -> PathBuf {
+    if let Some(root) = std::env::var_os(ROOT) {
+        return root.into();
+    }
     // `cargo run` says where this package lies now; the clone may have moved since it was built.
     let own = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -199,16 +210,17 @@ pub fn root() -> PathBuf {
         .map_or_else(|| own.clone(), Path::to_path_buf)
 }
 
-/// Runs a command, writes its standard output to `sink` as it comes, and says how it ended.
+/// Runs a command in its folder, or else in that of the workspace, writes its standard output to `sink` as it
+/// comes, and says how it ended.
 ///
 /// # Errors
 /// It cannot be started, or the sink is closed.
 pub fn stream(command: &mut Command, sink: &mut dyn Write) -> Result<std::process::ExitStatus> {
     let shown = process::shown(command);
-    command
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+    if command.get_current_dir().is_none() {
+        command.current_dir(root());
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command
         .spawn()
         .with_context(|| format!("starting `{shown}`"))?;
@@ -272,11 +284,25 @@ pub fn run_in(folder: &Path, command: &mut Command) -> Result<Vec<Binary>> {
 fn parse(line: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
+    let manifest = PathBuf::from(message["manifest_path"].as_str()?);
     Some(Binary {
         path: PathBuf::from(message["executable"].as_str()?),
         name: text(&message["target"]["name"])?,
         kind: text(&message["target"]["kind"][0])?,
+        tests: message["profile"]["test"].as_bool()?,
+        package: package(message["package_id"].as_str()?)?.to_owned(),
+        folder: manifest.parent()?.to_owned(),
     })
+}
+
+/// The name in an id such as `path+file:///w/proto#portolan-proto@0.1.0`; cargo leaves it out where it is
+/// that of the folder.
+fn package(id: &str) -> Option<&str> {
+    let (place, name) = id.rsplit_once('#')?;
+    match name.split_once('@') {
+        Some((name, _)) => Some(name),
+        None => place.rsplit('/').next(),
+    }
 }
 
 #[cfg(test)]
@@ -284,14 +310,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_package_is_named_by_its_id() {
+        assert_eq!(
+            package("path+file:///w/proto#portolan-proto@0.1.0"),
+            Some("portolan-proto")
+        );
+        assert_eq!(
+            package("path+file:///w/node-agent/ipvs-rs#0.1.0"),
+            Some("ipvs-rs")
+        );
+        assert_eq!(package("nothing"), None);
+    }
+
+    #[test]
     fn a_binary_is_read_from_cargos_message_and_a_library_is_none() {
-        let line = r#"{"reason":"compiler-artifact","package_id":"x","target":{"kind":["test"],
-            "name":"kernel"},"executable":"/t/debug/deps/kernel-1f"}"#;
+        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/a#0.1.0",
+            "manifest_path":"/w/a/Cargo.toml","target":{"kind":["test"],"name":"kernel"},
+            "profile":{"test":true},"executable":"/t/debug/deps/kernel-1f"}"#;
         let binary = parse(line).unwrap();
         assert_eq!(
-            (binary.name.as_str(), binary.kind.as_str()),
-            ("kernel", "test")
+            (
+                binary.name.as_str(),
+                binary.kind.as_str(),
+                binary.package.as_str()
+            ),
+            ("kernel", "test", "a")
         );
+        assert!(binary.tests && binary.folder == Path::new("/w/a"));
         assert_eq!(binary.path, Path::new("/t/debug/deps/kernel-1f"));
         assert_eq!(
             parse(r#"{"target":{"kind":["lib"],"name":"a"},"executable":null}"#),

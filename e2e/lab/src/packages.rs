@@ -55,6 +55,7 @@ pub const PROGRAMS: &[Program] = &[
     program("ldd", "libc-bin", "lab: libraries of the programs that go into the guest"),
     program("modprobe", "kmod", "lab: does this kernel have IPVS; guest: loads modules"),
     program("nft", "nftables", "guest shell: rules as the kernel holds them"),
+    program("nice", "coreutils", "lab: lets what is timed have the processors first"),
     program("prlimit", "util-linux", "lab: ends a broken planner that runs for ever"),
     program("ps", "procps", "guest shell: our processes, their memory and time"),
     program("qemu-system-x86_64", "qemu-system-x86", "lab: the emulated machine"),

@@ -4,8 +4,7 @@
 //! anyway (cargo, rustc, git, go for the control plane), or was built or found by `nested.rs` and
 //! `tools.rs`. Long-running children die with the lab.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt as _;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -111,9 +110,34 @@ pub fn limited(path: &Path, seconds: f64, memory: u64) -> Result<Command> {
     Ok(command)
 }
 
-/// Becomes a test program that cargo has built and wants to run; comes back only with an error.
-pub fn become_test(path: &Path, words: &[OsString]) -> std::io::Error {
-    raw(path).args(words).exec()
+/// This program itself once more, ended when the lab ends; with less priority than what is timed.
+///
+/// # Errors
+/// Its path cannot be read, or a program left the table.
+pub fn own(priority: Priority) -> Result<Command> {
+    // The file may be replaced while tests are built; what runs stays reachable like this.
+    let path = format!("/proc/{}/exe", std::process::id());
+    match priority {
+        Priority::Usual => built(Path::new(&path)),
+        Priority::Low => {
+            let mut command = program("nice")?;
+            let inner = built(Path::new(&path))?;
+            command
+                .arg("--adjustment=10")
+                .arg(inner.get_program())
+                .args(inner.get_args());
+            Ok(command)
+        }
+    }
+}
+
+/// Who gets a processor first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// As everything else.
+    Usual,
+    /// After everything else.
+    Low,
 }
 
 /// A program of the control plane, wherever `tools.rs` found it, to be asked for its version.

@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use crate::control_plane::{ControlPlane, Jaeger};
 use crate::guest::{self, Image, Job, Payload};
 use crate::nested::{self, Profile, Programs, SCENARIOS};
+use crate::packages::Versions;
 use crate::{packages, process, progress, tools};
 
 /// Where the guest has the scenarios' input files.
@@ -44,6 +45,12 @@ const NOT_INPUT: &[&str] = &[
 const DEADLINE: Duration = Duration::from_secs(2400);
 /// Memory of a guest in which something large is measured, MB.
 const MEASURED_MEMORY: u32 = 4000;
+
+/// Whether a scenario needs a kernel or a control plane that no other has.
+#[must_use]
+pub fn runs_alone(scenario: &str) -> bool {
+    apart::runs_alone(scenario)
+}
 
 /// Which kernel is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -288,18 +295,22 @@ pub fn run_test(
 
 impl Kernel {
     fn find(place: Place) -> Result<Self> {
-        let versions = packages::ensure()?;
-        let here = match place {
-            Place::Here => true,
-            Place::Guest => false,
-            Place::Auto => packages::is_root()? && kernel_has_ipvs()?,
-        };
-        if here {
-            Ok(Self::Here)
-        } else {
-            Ok(Self::Guest(guest::prepare(&versions)?))
-        }
+        let image = guest_image(place, &packages::ensure()?)?;
+        Ok(image.map_or(Self::Here, Self::Guest))
     }
+}
+
+/// The guest for these packages; none where this machine's own kernel is used.
+///
+/// # Errors
+/// As [`guest::prepare`], or it cannot be seen whether this kernel has IPVS.
+pub fn guest_image(place: Place, versions: &Versions) -> Result<Option<Image>> {
+    let here = match place {
+        Place::Here => true,
+        Place::Guest => false,
+        Place::Auto => packages::is_root()? && kernel_has_ipvs()?,
+    };
+    (!here).then(|| guest::prepare(versions)).transpose()
 }
 
 fn job(words: &[&str]) -> Job {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::libtest::{self, Verdict};
 
 /// What ran in a tier.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Ended as expected.
     pub passed: BTreeSet<String>,
@@ -37,8 +37,9 @@ impl Seen {
             self.checks.push((true, check.trim_start().to_owned()));
         } else if let Some(check) = text.strip_prefix("FAILED ") {
             self.checks.push((false, check.trim_start().to_owned()));
-        } else if let Some((scenario, passed)) = closing(text) {
-            self.close(scenario, passed);
+        } else if let Some(closing) = Closing::parse(text) {
+            let passed = closing.passed > 0 && closing.failed == 0;
+            self.close(&closing.scenario, passed);
         }
     }
 
@@ -57,6 +58,12 @@ impl Seen {
         self.failed
             .iter()
             .any(|failed| failed.strip_prefix(name).is_some_and(why))
+    }
+
+    /// Adds what another part of the same tier has seen.
+    pub fn add(&mut self, other: Self) {
+        self.passed.extend(other.passed);
+        self.failed.extend(other.failed);
     }
 
     fn put(&mut self, name: String, passed: bool) {
@@ -81,13 +88,35 @@ fn test(line: &str) -> Option<(&str, bool)> {
     }
 }
 
-/// `NAME: 9 passed, 0 failed in 3.1 s`, as scenarios close.
-fn closing(line: &str) -> Option<(&str, bool)> {
-    let (name, rest) = line.split_once(": ")?;
-    let (passed, rest) = rest.split_once(" passed, ")?;
-    let (failed, _) = rest.split_once(" failed in ")?;
-    let (passed, failed): (u64, u64) = (passed.parse().ok()?, failed.parse().ok()?);
-    Some((name, passed > 0 && failed == 0))
+/// The closing line of a scenario: `NAME: 9 passed, 0 failed in 3.1 s, cpu 1.2 s`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closing {
+    /// Its name.
+    pub scenario: String,
+    /// Checks that passed.
+    pub passed: u64,
+    /// Checks that failed.
+    pub failed: u64,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Processor time, seconds.
+    pub cpu: f64,
+}
+
+impl Closing {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (name, rest) = line.split_once(": ")?;
+        let (passed, rest) = rest.split_once(" passed, ")?;
+        let (failed, rest) = rest.split_once(" failed in ")?;
+        let (seconds, rest) = rest.split_once(" s, cpu ")?;
+        Some(Self {
+            scenario: name.to_owned(),
+            passed: passed.parse().ok()?,
+            failed: failed.parse().ok()?,
+            seconds: seconds.parse().ok()?,
+            cpu: rest.strip_suffix(" s")?.parse().ok()?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -143,10 +172,10 @@ mod tests {
             "== stores: watches on two stores\n\
              ok     etcd 3.6: after a restart\n\
              FAILED etcd 3.4: after a stall: plans differ: node-1\n\
-             stores: 1 passed, 1 failed in 3.1 s\n\
+             stores: 1 passed, 1 failed in 3.1 s, cpu 1.0 s\n\
              ok     all is well\n\
-             churn: 1 passed, 0 failed in 120.0 s\n\
-             idle: 0 passed, 0 failed in 0.0 s\n\
+             churn: 1 passed, 0 failed in 120.0 s, cpu 2.0 s\n\
+             idle: 0 passed, 0 failed in 0.0 s, cpu 0.0 s\n\
              ok     cut off",
         );
         assert_eq!(
@@ -166,7 +195,9 @@ mod tests {
 
     #[test]
     fn what_passed_on_one_network_and_failed_on_the_other_has_failed() {
-        let seen = seen("ok     same\nFAILED same: it differs\nboth: 1 passed, 1 failed in 1.0 s");
+        let seen = seen(
+            "ok     same\nFAILED same: it differs\nboth: 1 passed, 1 failed in 1.0 s, cpu 1.0 s",
+        );
         assert!(seen.passed.contains("both::same") && seen.has_failed("both::same"));
     }
 
@@ -178,8 +209,9 @@ mod tests {
             "test x ... maybe",
             "tests ... ok",
             "okay then",
-            "9 passed, 0 failed in 3.1 s",
-            "x: y passed, 0 failed in 3 s",
+            "9 passed, 0 failed in 3.1 s, cpu 1.0 s",
+            "x: 9 passed, 0 failed in 3.1 s",
+            "x: y passed, 0 failed in 3 s, cpu 1 s",
         ] {
             seen.line(line);
         }

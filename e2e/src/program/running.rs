@@ -163,13 +163,27 @@ pub fn cpu_seconds(process: u32) -> Option<f64> {
     Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
 }
 
-/// User and system time of `/proc/PID/stat`. The name of the program, in parentheses, may hold
-/// anything.
+/// The processor time of this process and of every process below it that has ended, seconds.
+#[must_use]
+pub fn cpu_seconds_with_ended_children() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let ticks: u64 = times(&stat)?.iter().sum();
+    Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
+}
+
+/// User and system time of `/proc/PID/stat`, without children.
 fn cpu_ticks(stat: &str) -> Option<u64> {
+    let [user, system, ..] = times(stat)?;
+    Some(user + system)
+}
+
+/// User and system time of a process, then those of its ended children, from `/proc/PID/stat`. The
+/// name of the program, in parentheses, may hold anything.
+fn times(stat: &str) -> Option<[u64; 4]> {
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
+    let fields = fields.split_whitespace().skip(11).take(4);
+    let times: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    times.try_into().ok()
 }
 
 #[cfg(test)]
@@ -180,6 +194,9 @@ mod tests {
     fn processor_time_is_read_behind_the_name_whatever_it_holds() {
         let stat = "77 (a) b) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 1 0 5 1000 200";
         assert_eq!(cpu_ticks(stat), Some(281));
+        let with_children =
+            "77 (a) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 7 2 20 0 1 0 5 1000 200";
+        assert_eq!(times(with_children), Some([250, 31, 7, 2]));
         assert_eq!(cpu_ticks("77 (a"), None);
     }
 }

@@ -51,6 +51,8 @@ pub struct Stage {
     pub files: Files,
     /// Where its chance begins.
     pub seed: u64,
+    /// Whether scenarios run in their long form.
+    pub long: bool,
     /// A real API server, for scenarios of kernels that need one.
     pub api_server: Option<ApiServer>,
 }

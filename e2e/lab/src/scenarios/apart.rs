@@ -18,14 +18,20 @@ const APART: [(&str, Apart); 2] = [
     ("bootstrap", Apart::ApiServer),
 ];
 
+/// Whether a scenario needs something of that kind.
+pub(super) fn runs_alone(scenario: &str) -> bool {
+    APART.iter().any(|(name, _)| *name == scenario)
+}
+
 /// What these scenarios need that others have not.
 pub(super) fn apart(words: &[&str]) -> Result<Option<Apart>> {
     let [RUN, names @ ..] = words else {
         return Ok(None);
     };
     let found = APART.iter().find(|(name, _)| names.contains(name));
+    let is_other = |word: &&str, name: &str| !word.starts_with("--") && *word != name;
     if let Some((name, needs)) = found
-        && names != [*name]
+        && without_values(names).any(|word| is_other(&word, name))
     {
         let needs = match needs {
             Apart::Kernel(with) => format!("is for a kernel that is started with {with}"),
@@ -34,6 +40,15 @@ pub(super) fn apart(words: &[&str]) -> Result<Option<Apart>> {
         bail!("{name} {needs}: run it by itself");
     }
     Ok(found.map(|(_, needs)| *needs))
+}
+
+/// The words that are no option and no value of one.
+fn without_values<'a>(words: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    let mut is_value = false;
+    words.iter().copied().filter(move |word| {
+        let was_value = std::mem::replace(&mut is_value, *word == "--seed");
+        !was_value
+    })
 }
 
 #[cfg(test)]
@@ -49,6 +64,11 @@ mod tests {
         for usual in [["run", "--all"], ["demo", "bare"]] {
             assert!(apart(&usual).unwrap().is_none(), "{usual:?}");
         }
+        assert!(
+            apart(&["run", "bare", "--seed", "7", "--long"])
+                .unwrap()
+                .is_some()
+        );
         assert!(apart(&["run", "udp", "bare"]).is_err());
         assert!(apart(&["run", "bootstrap", "udp"]).is_err());
     }

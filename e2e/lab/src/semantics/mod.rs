@@ -31,7 +31,7 @@ pub struct Verdict {
 
 /// Judges the text of the file by what ran.
 #[must_use]
-pub fn judge(text: &str, ran: &Ran) -> Verdict {
+pub fn judge(text: &str, ran: &Ran, long: bool) -> Verdict {
     let (rows, mut complaints) = match rows::read(text) {
         Ok(rows) => {
             let complaints = order(&rows);
@@ -40,7 +40,7 @@ pub fn judge(text: &str, ran: &Ran) -> Verdict {
         Err(error) => (Vec::new(), vec![format!("it cannot be read: {error}")]),
     };
     for row in &rows {
-        let wrong = form(row).into_iter().chain(proofs(row, ran));
+        let wrong = form(row).into_iter().chain(proofs(row, ran, long));
         complaints.extend(wrong.map(|wrong| format!("row {}: {wrong}", row.number)));
     }
     let summary = summary(&rows, ran, complaints.len());
@@ -82,7 +82,8 @@ fn form(row: &Row) -> Vec<Complaint> {
     if empty(&row.says) {
         complaints.push("`says` is empty; write in one sentence what Portolan does".to_owned());
     }
-    match (&row.proof, &row.later) {
+    let proved_by_long = row.proof.as_ref().or(row.long.as_ref());
+    match (&proved_by_long, &row.later) {
         (None, None) => complaints.push(
             "neither `proof` nor `later`; name a test that shows it, or say what is missing".into(),
         ),
@@ -98,7 +99,7 @@ fn form(row: &Row) -> Vec<Complaint> {
         _ => {}
     }
     let mut once = BTreeSet::new();
-    for name in row.proof.iter().flatten() {
+    for name in row.proof.iter().chain(&row.long).flatten() {
         if !once.insert(name) {
             complaints.push(format!("`{name}` is there twice; remove one"));
         }
@@ -107,8 +108,9 @@ fn form(row: &Row) -> Vec<Complaint> {
 }
 
 /// Whether its tests ran and passed.
-fn proofs(row: &Row, ran: &Ran) -> Vec<Complaint> {
-    let names = row.proof.iter().flatten();
+fn proofs(row: &Row, ran: &Ran, long: bool) -> Vec<Complaint> {
+    let of_long_run = row.long.iter().flatten().filter(|_| long);
+    let names = row.proof.iter().flatten().chain(of_long_run);
     names.filter_map(|name| proof(name, ran)).collect()
 }
 
@@ -155,8 +157,15 @@ fn nearest<'a>(test: &str, seen: &'a Seen) -> Option<&'a str> {
 }
 
 fn summary(rows: &[Row], ran: &Ran, complaints: usize) -> String {
-    let all: BTreeSet<&String> = rows.iter().flat_map(|row| &row.proof).flatten().collect();
-    let proved = rows.iter().filter(|row| row.proof.is_some()).count();
+    let all: BTreeSet<&String> = rows
+        .iter()
+        .flat_map(|row| row.proof.iter().chain(&row.long))
+        .flatten()
+        .collect();
+    let proved = rows
+        .iter()
+        .filter(|row| row.proof.is_some() || row.long.is_some())
+        .count();
     let later = rows.iter().filter(|row| row.later.is_some()).count();
     let mut text = format!(
         "semantics: {} rows, {proved} proved by {} tests, {later} for later",

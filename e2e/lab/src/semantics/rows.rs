@@ -14,6 +14,8 @@ pub(super) struct Row {
     pub(super) says: Option<String>,
     /// Names of the tests that show it.
     pub(super) proof: Option<Vec<String>>,
+    /// Names of those that only `cargo verify --long` runs.
+    pub(super) long: Option<Vec<String>>,
     /// Why there is none.
     pub(super) later: Option<String>,
 }
@@ -32,17 +34,19 @@ mod tests {
 
     #[test]
     fn rows_are_read_in_their_order() {
-        let text = "# head\n- row: 2\n  says: 'One, it is: plain.'\n  proof: [pure/a::b::c]\n- row: 1\n  later: Not yet.\n";
+        let text = "# head\n- row: 2\n  says: 'One, it is: plain.'\n  proof: [pure/a::b::c]\n  long: [cluster/churn]\n- row: 1\n  later: Not yet.\n";
         let first = Row {
             number: 2,
             says: Some("One, it is: plain.".into()),
             proof: Some(vec!["pure/a::b::c".into()]),
+            long: Some(vec!["cluster/churn".into()]),
             later: None,
         };
         let second = Row {
             number: 1,
             says: None,
             proof: None,
+            long: None,
             later: Some("Not yet.".into()),
         };
         assert_eq!(read(text).unwrap(), [first, second]);

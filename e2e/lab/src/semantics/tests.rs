@@ -44,7 +44,7 @@ fn ran(passed: &[&str], failed: &[&str]) -> Ran {
 
 /// The only complaint.
 fn complaint(text: &str, ran: &Ran) -> String {
-    let mut complaints = judge(text, ran).complaints;
+    let mut complaints = judge(text, ran, false).complaints;
     assert_eq!(complaints.len(), 1, "{complaints:#?}");
     complaints.remove(0)
 }
@@ -52,7 +52,7 @@ fn complaint(text: &str, ran: &Ran) -> String {
 #[test]
 fn a_file_that_is_right_is_told_in_one_line() {
     let two = "- row: 7\n  says: It does.\n  proof:\n  - pure/a::b::c\n  - pure/a::b::d\n";
-    let verdict = judge(&file(two), &ran(&["a::b::c", "a::b::d"], &[]));
+    let verdict = judge(&file(two), &ran(&["a::b::c", "a::b::d"], &[]), false);
     assert_eq!(verdict.complaints, [] as [&str; 0]);
     assert_eq!(
         verdict.summary,
@@ -67,7 +67,7 @@ fn a_missing_row_is_named() {
         missing.starts_with("row 7: it is missing; add it"),
         "{missing}"
     );
-    let verdict = judge("[]", &ran(&[], &[]));
+    let verdict = judge("[]", &ran(&[], &[]), false);
     assert_eq!(verdict.complaints.len(), 211);
     assert!(
         verdict.summary.ends_with("211 WRONG, see above"),
@@ -133,7 +133,7 @@ fn a_file_that_cannot_be_read_is_one_complaint_with_the_line() {
   prof: x
 ",
     );
-    let verdict = judge(&text, &ran(&[], &[]));
+    let verdict = judge(&text, &ran(&[], &[]), false);
     let [wrong] = &verdict.complaints[..] else {
         panic!("{:#?}", verdict.complaints)
     };
@@ -187,14 +187,14 @@ fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
     let some = |names: &[&'static str]| -> Ran {
         names.iter().map(|name| (*name, Seen::default())).collect()
     };
-    let verdict = judge(&text, &some(&["format", "pure", "unit"]));
+    let verdict = judge(&text, &some(&["format", "pure", "unit"]), false);
     assert_eq!(verdict.complaints, [] as [&str; 0]);
     assert_eq!(
         verdict.summary,
         "semantics: 211 rows, 1 proved by 1 tests, 210 for later; \
          only the 0 tests of pure, unit were looked for"
     );
-    let verdict = judge(&text, &some(&["format"]));
+    let verdict = judge(&text, &some(&["format"]), false);
     assert!(
         verdict.summary.ends_with("none was looked for"),
         "{}",
@@ -203,16 +203,31 @@ fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
     let wrong = complaint(&text, &some(&["guest"]));
     assert!(wrong.contains("`guest/packet-path` did not run"), "{wrong}");
     // The form counts whatever ran.
-    assert_eq!(judge("[]", &Ran::default()).complaints.len(), 211);
+    assert_eq!(judge("[]", &Ran::default(), false).complaints.len(), 211);
 }
 
 #[test]
 fn the_file_of_this_project_has_the_right_form() {
     let text = std::fs::read_to_string(nested::root().join(FILE)).unwrap();
-    let verdict = judge(&text, &Ran::default());
+    let verdict = judge(&text, &Ran::default(), false);
     let mut shown = String::new();
     for complaint in &verdict.complaints {
         writeln!(shown, "{complaint}").unwrap();
     }
     assert!(verdict.complaints.is_empty(), "{shown}");
+}
+
+#[test]
+fn a_proof_of_the_long_run_is_looked_for_only_there() {
+    let text =
+        file("- row: 7\n  says: It does.\n  proof: [pure/a::b::c]\n  long: [pure/a::b::soak]\n");
+    let short = ran(&["a::b::c"], &[]);
+    assert_eq!(judge(&text, &short, false).complaints, [] as [&str; 0]);
+    let complaints = judge(&text, &short, true).complaints;
+    assert!(
+        complaints[0].contains("`pure/a::b::soak` did not run"),
+        "{complaints:?}"
+    );
+    let only_long = file("- row: 7\n  says: It does.\n  long: [pure/a::b::soak]\n");
+    assert_eq!(judge(&only_long, &short, false).complaints, [] as [&str; 0]);
 }

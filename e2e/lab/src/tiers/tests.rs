@@ -1,0 +1,112 @@
+//! Nothing that can be run is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::nested;
+
+/// Name and manifest of every package of the workspace.
+fn packages() -> BTreeMap<String, String> {
+    let read = |folder: &str| {
+        let path = nested::root().join(folder).join("Cargo.toml");
+        std::fs::read_to_string(path).unwrap()
+    };
+    let workspace = read("");
+    let members = workspace.split("members = [").nth(1).unwrap();
+    let members = members.split(']').next().unwrap();
+    let folders = members
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('"'));
+    folders
+        .map(|folder| {
+            let manifest = read(folder.trim_end_matches("\","));
+            (name(&manifest), manifest)
+        })
+        .collect()
+}
+
+fn name(table: &str) -> String {
+    let value = table.lines().find_map(|line| line.strip_prefix("name = "));
+    value.unwrap().trim_matches('"').to_owned()
+}
+
+fn work() -> impl Iterator<Item = Work> {
+    TIERS.iter().flat_map(|tier| tier.work).copied()
+}
+
+fn runs_test(package: &str, test: &str) -> bool {
+    work().any(|work| match work {
+        Work::Tests(of, Targets::Named(names)) | Work::IpvsTest(of, Targets::Named(names), _) => {
+            of == package && names.contains(&test)
+        }
+        _ => false,
+    })
+}
+
+#[test]
+fn every_package_of_the_workspace_is_tested_by_a_tier() {
+    let whole = |work| match work {
+        Work::Tests(package, Targets::All | Targets::Library) => Some(package.to_owned()),
+        _ => None,
+    };
+    let tested: BTreeSet<String> = work().filter_map(whole).collect();
+    let all: BTreeSet<String> = packages().into_keys().collect();
+    assert_eq!(tested, all);
+}
+
+#[test]
+fn a_test_that_cargo_does_not_run_by_itself_is_run_by_a_tier() {
+    let mut checked = 0;
+    for (package, manifest) in packages() {
+        for table in manifest.split("[[test]]").skip(1) {
+            let table = table.split("\n[").next().unwrap();
+            if table.contains("test = false") {
+                checked += 1;
+                let test = name(table);
+                assert!(
+                    runs_test(&package, &test),
+                    "no tier runs test `{test}` of {package}"
+                );
+            }
+        }
+    }
+    assert!(checked >= 3, "only {checked} such tests were found");
+}
+
+/// They are named one by one, so one of them could be forgotten.
+#[test]
+fn every_test_of_the_whole_is_run_by_a_tier() {
+    let folder = nested::root().join("e2e/tests");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let test = path.file_stem().unwrap().to_str().unwrap();
+        assert!(
+            runs_test("portolan-e2e", test),
+            "no tier runs {}",
+            path.display()
+        );
+        found += 1;
+    }
+    assert!(found >= 6, "only {found} were found");
+}
+
+#[test]
+fn tiers_and_the_units_of_each_have_different_names() {
+    let names: BTreeSet<&str> = TIERS.iter().map(|tier| tier.name).collect();
+    assert_eq!(names.len(), TIERS.len());
+    for tier in TIERS {
+        let names: BTreeSet<String> = tier.work.iter().map(|work| work.name()).collect();
+        assert_eq!(names.len(), tier.work.len(), "{}", tier.name);
+    }
+}
+
+#[test]
+fn a_long_form_is_that_of_a_scenario_that_is_run() {
+    for (name, _) in LONG {
+        let is_run = work().any(|work| {
+            matches!(work, Work::Scenario(_) | Work::Cluster(_)) && work.name() == *name
+        });
+        assert!(is_run, "no tier runs {name}");
+    }
+}

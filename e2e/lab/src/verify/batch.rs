@@ -1,0 +1,315 @@
+//! One process that runs units, seen from outside: cuts its output into what belongs to each unit, and judges it.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::closing::{Count, Counter};
+use crate::demo;
+use crate::seen::{Closing, Seen};
+use crate::tiers::Work;
+
+/// A unit to run, by its place in the list of all.
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    /// Its tier.
+    pub(super) tier: &'static str,
+    /// Its name there.
+    pub(super) name: String,
+    /// What is run.
+    pub(super) work: Work,
+    /// What its result depends on.
+    pub(super) key: String,
+}
+
+impl Unit {
+    /// As the child is told of it.
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.tier, self.name)
+    }
+}
+
+/// What came of a unit.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Tests or checks.
+    pub(super) count: Count,
+    /// What its own output does not tell.
+    pub(super) complaint: Option<String>,
+    /// The names of its tests.
+    pub(super) seen: Seen,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// Processor time, seconds.
+    pub(super) cpu: f64,
+    /// What it printed.
+    pub(super) output: Vec<u8>,
+}
+
+/// Takes the output of a batch, line by line.
+pub(super) struct Splitter<'a> {
+    /// Units that have not come to their end.
+    left: VecDeque<&'a Unit>,
+    counter: Counter<Vec<u8>>,
+    line: Vec<u8>,
+    /// Called with each unit that ends before the batch does.
+    ended: &'a mut (dyn FnMut(&Unit, Outcome) + Send),
+}
+
+impl<'a> Splitter<'a> {
+    /// For these units, in the order in which they run.
+    pub(super) fn new(
+        units: &'a [Unit],
+        ended: &'a mut (dyn FnMut(&Unit, Outcome) + Send),
+    ) -> Self {
+        Self {
+            left: units.iter().collect(),
+            counter: Counter::new(Vec::new()),
+            line: Vec::new(),
+            ended,
+        }
+    }
+
+    /// The batch has ended: what is left of it is judged by its exit status and by its time.
+    pub(super) fn finish(mut self, success: bool, took: Duration) {
+        // A line without an end counts too.
+        drop(self.counter.write_all(&self.line));
+        drop(self.counter.finish());
+        let mut counter = self.counter;
+        let error = counter.error.take();
+        for unit in std::mem::take(&mut self.left) {
+            let counter = std::mem::replace(&mut counter, Counter::new(Vec::new()));
+            let result = match &error {
+                Some(error) => Err(error.clone()),
+                None => Ok(success),
+            };
+            (self.ended)(unit, outcome(unit.work, counter, result, took));
+        }
+    }
+
+    fn end_of_line(&mut self) -> io::Result<()> {
+        self.counter.write_all(&std::mem::take(&mut self.line))?;
+        let Some(closing) = self.counter.closed.take() else {
+            return Ok(());
+        };
+        let is_it = |unit: &&Unit| {
+            matches!(unit.work, Work::Scenario(_) | Work::Cluster(_))
+                && unit.name == closing.scenario
+        };
+        let Some(at) = self.left.iter().position(is_it) else {
+            return Ok(());
+        };
+        if let Some(unit) = self.left.remove(at) {
+            let counter = std::mem::replace(&mut self.counter, Counter::new(Vec::new()));
+            (self.ended)(unit, of_scenario(counter, &closing));
+        }
+        Ok(())
+    }
+}
+
+impl Write for Splitter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for &byte in bytes {
+            self.line.push(byte);
+            if byte == b'\n' {
+                self.end_of_line()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A scenario that has come to its end.
+fn of_scenario(counter: Counter<Vec<u8>>, closing: &Closing) -> Outcome {
+    let count = Count {
+        passed: closing.passed,
+        failed: closing.failed,
+    };
+    let (count, complaint) = judge(None, count, Ok(count.failed == 0));
+    Outcome {
+        count,
+        complaint,
+        took: Duration::from_secs_f64(closing.seconds),
+        cpu: closing.cpu,
+        seen: counter.seen.clone(),
+        output: counter.into_output(),
+    }
+}
+
+/// Everything that is left when its process has ended.
+fn outcome(
+    work: Work,
+    mut counter: Counter<Vec<u8>>,
+    result: Result<bool, String>,
+    took: Duration,
+) -> Outcome {
+    let result = match (work, result) {
+        (Work::Scenario(_) | Work::Cluster(_), Ok(_)) => {
+            Err("its program ended before it".to_owned())
+        }
+        (Work::Demo | Work::ClusterDemo, Ok(true)) if !demo::closes_well(&counter.last) => {
+            Err(format!(
+                "the demo exited with 0 but its last line is `{}`",
+                counter.last
+            ))
+        }
+        (_, result) => result,
+    };
+    if matches!(work, Work::Demo | Work::ClusterDemo) {
+        counter.seen.close(&work.name(), result == Ok(true));
+    }
+    let (count, complaint) = judge(Some(work), counter.count, result);
+    Outcome {
+        count,
+        complaint,
+        took,
+        cpu: counter.cpu,
+        seen: counter.seen.clone(),
+        output: counter.into_output(),
+    }
+}
+
+/// What counts for a unit, and what is wrong with it if its own counts do not tell. A unit that could not be
+/// run, or ran no test, has failed.
+fn judge(work: Option<Work>, seen: Count, result: Result<bool, String>) -> (Count, Option<String>) {
+    let one = |passed: bool| Count {
+        passed: passed.into(),
+        failed: (!passed).into(),
+    };
+    let failed_too = Count {
+        failed: seen.failed + 1,
+        ..seen
+    };
+    match (work, result) {
+        (_, Err(error)) => (
+            failed_too,
+            Some(format!("could not be run to its end: {error}")),
+        ),
+        (Some(Work::Check(..) | Work::Demo | Work::ClusterDemo), Ok(passed)) => (one(passed), None),
+        (_, Ok(false)) if seen.failed == 0 => (
+            failed_too,
+            Some("its program failed without telling of a failed test".to_owned()),
+        ),
+        (Some(Work::Examples(_)), Ok(_)) => (seen, None),
+        (_, Ok(true)) if seen.all() == 0 => (one(false), Some("no test was run".to_owned())),
+        (_, Ok(_)) => (seen, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiers::{Scenario, Targets};
+
+    const TEST: Work = Work::Tests("a", Targets::All);
+    const TWO: Count = Count {
+        passed: 2,
+        failed: 0,
+    };
+    const NONE: Count = Count {
+        passed: 0,
+        failed: 0,
+    };
+
+    fn judged(work: Work, seen: Count, result: Result<bool, String>) -> (u64, u64) {
+        let (count, _) = judge(Some(work), seen, result);
+        (count.passed, count.failed)
+    }
+
+    #[test]
+    fn a_unit_that_ran_no_test_has_failed_though_it_exited_with_0() {
+        assert_eq!(judged(TEST, NONE, Ok(true)), (0, 1));
+        assert_eq!(judged(Work::Examples(&[]), NONE, Ok(true)), (0, 0));
+    }
+
+    #[test]
+    fn a_unit_that_failed_without_a_failed_test_has_failed() {
+        let broken = || Err("no guest".to_owned());
+        assert_eq!(judged(TEST, TWO, Ok(false)), (2, 1));
+        assert_eq!(judged(TEST, TWO, broken()), (2, 1));
+        assert_eq!(judged(Work::Check("", &[]), NONE, Ok(false)), (0, 1));
+        assert_eq!(judged(Work::Demo, TWO, broken()), (2, 1));
+    }
+
+    #[test]
+    fn counts_of_the_runners_are_taken_as_they_are() {
+        let mixed = Count {
+            passed: 2,
+            failed: 3,
+        };
+        assert_eq!(judged(TEST, TWO, Ok(true)), (2, 0));
+        assert_eq!(judged(TEST, mixed, Ok(false)), (2, 3));
+        assert_eq!(judged(Work::Check("", &[]), NONE, Ok(true)), (1, 0));
+    }
+
+    fn unit(work: Work) -> Unit {
+        Unit {
+            tier: "guest",
+            name: work.name(),
+            work,
+            key: "k".to_owned(),
+        }
+    }
+
+    fn scenario(name: &'static str) -> Unit {
+        unit(Work::Scenario(Scenario { name, seconds: 1 }))
+    }
+
+    /// Name, counts, complaint and output of each unit that ended.
+    fn ended(units: &[Unit], text: &str, success: bool) -> Vec<(String, u64, u64, String, String)> {
+        let mut all = Vec::new();
+        let mut note = |unit: &Unit, outcome: Outcome| {
+            all.push((
+                unit.name.clone(),
+                outcome.count.passed,
+                outcome.count.failed,
+                outcome.complaint.unwrap_or_default(),
+                String::from_utf8(outcome.output).unwrap(),
+            ));
+        };
+        let mut splitter = Splitter::new(units, &mut note);
+        for piece in text.as_bytes().chunks(5) {
+            splitter.write_all(piece).unwrap();
+        }
+        splitter.finish(success, Duration::from_secs(9));
+        all
+    }
+
+    #[test]
+    fn each_scenario_of_a_batch_gets_its_own_lines_and_one_that_did_not_close_has_failed() {
+        let units = [scenario("drift"), scenario("udp"), scenario("boot")];
+        let text = "== drift: x\nok     a\ndrift: 1 passed, 0 failed in 2.0 s, cpu 1.5 s\n\
+                    == udp: y\nFAILED b: c\nudp: 0 passed, 1 failed in 1.0 s, cpu 0.5 s\n\
+                    == boot: z\nok     d\n\u{1e}error the guest died; console\n\u{1e}cpu 4.5\n";
+        let all = ended(&units, text, false);
+        assert_eq!(all.len(), 3);
+        assert_eq!(
+            (&*all[0].0, all[0].1, all[0].2, &*all[0].3),
+            ("drift", 1, 0, "")
+        );
+        assert!(all[0].4.starts_with("== drift") && all[0].4.ends_with("cpu 1.5 s\n"));
+        assert_eq!(
+            (&*all[1].0, all[1].1, all[1].2, &*all[1].3),
+            ("udp", 0, 1, "")
+        );
+        assert_eq!((&*all[2].0, all[2].1, all[2].2), ("boot", 0, 1));
+        assert!(
+            all[2].3.ends_with("the guest died; console"),
+            "{}",
+            all[2].3
+        );
+        assert_eq!(all[2].4, "== boot: z\nok     d\n");
+    }
+
+    #[test]
+    fn a_demo_that_does_not_close_well_has_failed_whatever_it_exits_with() {
+        let good = ended(&[unit(Work::Demo)], "x\nok     two kernels\n", true);
+        assert_eq!((good[0].1, good[0].2), (1, 0));
+        let bad = ended(&[unit(Work::Demo)], "x\nsomething else\n", true);
+        assert_eq!((bad[0].1, bad[0].2), (0, 1));
+    }
+}

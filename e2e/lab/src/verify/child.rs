@@ -1,0 +1,89 @@
+//! Starts the process that runs a batch, and passes on what it says.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::batch::{Splitter, Unit};
+use super::schedule::{Batch, Event};
+use super::work::How;
+use super::{COMMAND, Copy};
+use crate::nested;
+use crate::process::{self, Priority};
+use crate::progress::say;
+use crate::tiers::Resource;
+
+/// Runs a batch to its end. Whatever happens, every unit of it ends.
+pub(super) fn run(batch: Batch, copy: &Copy, built: &Path, how: How, events: &SyncSender<Event>) {
+    let name = match &batch.units[..] {
+        [unit] => unit.path(),
+        units => format!(
+            "{} of {}",
+            units.len(),
+            units.first().map_or("", |unit| unit.tier)
+        ),
+    };
+    // Nobody receives any more when standard output is closed; the batch still comes to its end.
+    drop(events.send(Event::Started(name.clone())));
+    let mut ended = |unit: &Unit, outcome| drop(events.send(Event::Ended(unit.clone(), outcome)));
+    let mut splitter = Splitter::new(&batch.units, &mut ended);
+    let since = Instant::now();
+    let success = match pass_on(&batch, copy, built, how, &mut splitter) {
+        Ok(success) => success,
+        Err(error) => {
+            say(&format!("{name}: {error:#}"));
+            false
+        }
+    };
+    splitter.finish(success, since.elapsed());
+    drop(events.send(Event::Finished(name)));
+}
+
+fn pass_on(
+    batch: &Batch,
+    copy: &Copy,
+    built: &Path,
+    how: How,
+    splitter: &mut Splitter<'_>,
+) -> Result<bool> {
+    let priority = match batch.resource {
+        Resource::Processor => Priority::Low,
+        Resource::ControlPlane | Resource::Guest => Priority::Usual,
+    };
+    let mut command = process::own(priority)?;
+    command.arg(COMMAND).args(how.options());
+    command.args(batch.units.iter().map(Unit::path));
+    command.envs(copy.environment()?).env(nested::BUILT, built);
+    command.current_dir(&copy.folder).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("starting the lab once more")?;
+    let errors = child
+        .stderr
+        .take()
+        .context("a piped child has a standard error")?;
+    let output = child
+        .stdout
+        .take()
+        .context("a piped child has a standard output")?;
+    let tier = batch.units.first().map_or("", |unit| unit.tier);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                say(&format!("[{tier}] {line}"));
+            }
+        });
+        copy_lines(output, splitter)
+    })
+    .context("reading what the lab prints")?;
+    Ok(child.wait().context("waiting for the lab")?.success())
+}
+
+fn copy_lines(from: impl std::io::Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut from = BufReader::new(from);
+    std::io::copy(&mut from, to).map(drop)
+}

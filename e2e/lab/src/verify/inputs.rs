@@ -1,0 +1,352 @@
+//! What the result of a unit depends on, and the key that stands for all of it.
+//!
+//! Rule: an input may be counted though it does not matter, which costs a run; one that matters is never left
+//! out. Files are taken by folder, and left out by name with the reason beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Component, Path, PathBuf};
+
+use super::machine::Machine;
+use super::scenarios::{self, Uses};
+use super::workspace::Workspace;
+use crate::tiers::{Targets, Work};
+
+/// The programs that scenarios and demos start.
+const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
+/// Decide about every build.
+const EVERY_BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
+/// The lab, which runs everything.
+const LAB: &str = "e2e/lab";
+const LAB_PACKAGE: &str = "portolan-lab";
+/// The sources that scenarios and demos take from beside the packages.
+const CHART: &str = "charts";
+
+/// Files of a clone by their path below it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Files(pub(super) BTreeMap<PathBuf, File>);
+
+/// What matters about a file.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    /// Of its content.
+    pub(super) hash: u64,
+    /// Relative paths that stand in it as texts: files that it may include or read.
+    pub(super) mentions: Vec<String>,
+    /// Names of modules that it uses, for code of scenarios.
+    pub(super) uses: Uses,
+}
+
+impl File {
+    /// A file with this content.
+    pub(super) fn new(path: &Path, content: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        content.hash(&mut hasher);
+        let text = match path.extension() {
+            Some(end) if end == "rs" => String::from_utf8_lossy(content),
+            _ => "".into(),
+        };
+        let is_scenario = path.starts_with(scenarios::SOURCES);
+        Self {
+            hash: hasher.finish(),
+            mentions: mentions(&text),
+            uses: is_scenario.then(|| Uses::read(&text)).unwrap_or_default(),
+        }
+    }
+}
+
+/// Texts between quotes that lead out of a folder. One that names nothing there leads to a whole folder, but
+/// only where it is joined to a path: elsewhere it is no path.
+fn mentions(code: &str) -> Vec<String> {
+    let mut all = BTreeSet::new();
+    let mut before = "";
+    for text in code.split('"') {
+        let mut parts = Path::new(text).components();
+        let leads_out = parts.next() == Some(Component::ParentDir) && !text.contains(['\n', ' ']);
+        let names_something = parts.any(|part| matches!(part, Component::Normal(_)));
+        if leads_out && (names_something || before.ends_with("join(")) {
+            all.insert(text.to_owned());
+        }
+        before = text;
+    }
+    all.into_iter().collect()
+}
+
+/// How far paths in code are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// To files, which a compiler may include.
+    Included,
+    /// To folders too, which a program may read.
+    Read,
+}
+
+/// All that results depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) files: &'a Files,
+    pub(super) workspace: &'a Workspace,
+    pub(super) machine: &'a Machine,
+    /// Whether long forms are run.
+    pub(super) long: bool,
+}
+
+impl Inputs<'_> {
+    /// The key of a unit: the same as long as nothing that its result depends on has changed.
+    pub(super) fn key(&self, tier: &str, work: Work) -> String {
+        let mut hasher = DefaultHasher::new();
+        (tier, format!("{work:?}")).hash(&mut hasher);
+        (self.long && work.has_long_form()).hash(&mut hasher);
+        for path in self.files_of(work) {
+            let hash = self.files.0.get(path).map(|file| file.hash);
+            (path, hash).hash(&mut hasher);
+        }
+        for part in self.machine.parts_for(work) {
+            part.hash(&mut hasher);
+        }
+        format!("{:016x}", hasher.finish())
+    }
+
+    /// The files that a unit depends on.
+    pub(super) fn files_of(&self, work: Work) -> BTreeSet<&Path> {
+        let mut found = match work {
+            Work::Check(name, _) => self.checked(name),
+            Work::Tests(package, targets) | Work::IpvsTest(package, targets, _) => {
+                self.tests(package, targets)
+            }
+            Work::Examples(packages) => {
+                let tests = packages
+                    .iter()
+                    .map(|package| self.tests(package, Targets::Library));
+                tests.flatten().collect()
+            }
+            Work::Scenario(_) | Work::Cluster(_) | Work::Demo | Work::ClusterDemo => {
+                self.programs(work)
+            }
+            Work::Mutations => {
+                let mut found = self.tests("portolan-planner", Targets::All);
+                found.extend(self.below("controller/planner/tests"));
+                found
+            }
+            Work::Images => {
+                let mut found = self.built(&["portolan-controller", "portolan-agent"]);
+                found.extend(self.below(CHART));
+                found.extend(self.below("LICENSE"));
+                found
+            }
+        };
+        found.extend(EVERY_BUILD.iter().flat_map(|path| self.below(path)));
+        found.extend(self.lab(work));
+        found
+    }
+
+    /// What rustfmt, clippy or rustdoc reads: all code, and whatever it includes.
+    fn checked(&self, name: &str) -> BTreeSet<&Path> {
+        let end = |path: &Path| {
+            path.extension()
+                .is_some_and(|end| end == "rs" || end == "proto")
+        };
+        let code = self
+            .files
+            .0
+            .keys()
+            .map(PathBuf::as_path)
+            .filter(|path| end(path));
+        let settings = match name {
+            "rustfmt" => return code.chain(self.below("rustfmt.toml")).collect(),
+            _ => ["clippy.toml", "Cargo.toml"],
+        };
+        let is_setting = |path: &&Path| {
+            path.file_name()
+                .is_some_and(|name| settings.iter().any(|setting| name == *setting))
+        };
+        let all = self.files.0.keys().map(PathBuf::as_path);
+        let mut found: BTreeSet<&Path> = code.chain(all.filter(is_setting)).collect();
+        self.add_mentioned(&mut found, Reach::Included);
+        found
+    }
+
+    fn tests(&self, package: &str, targets: Targets) -> BTreeSet<&Path> {
+        if package == LAB_PACKAGE {
+            // Its tests look at manifests, tables and tests of the whole project.
+            return self.below("").filter(|path| !is_prose(path)).collect();
+        }
+        let mut found = BTreeSet::new();
+        for name in self.workspace.tests_built_from(package) {
+            found.extend(self.package(name));
+        }
+        let folder = self.workspace.folder(package).unwrap_or(Path::new(""));
+        if targets != Targets::Library {
+            let own = self.below(folder.join("tests"));
+            found.extend(own.filter(|path| match targets {
+                Targets::Named(tests) if package == "portolan-e2e" => {
+                    tests.iter().any(|test| is_part_of(path, folder, test))
+                }
+                _ => true,
+            }));
+        }
+        self.add_mentioned(&mut found, Reach::Read);
+        found
+    }
+
+    /// What these packages are built from, without their tests.
+    fn built(&self, packages: &[&str]) -> BTreeSet<&Path> {
+        let all = self.workspace.built_from(packages);
+        let mut found = all
+            .into_iter()
+            .flat_map(|name| self.package(name))
+            .collect();
+        self.add_mentioned(&mut found, Reach::Read);
+        found
+    }
+
+    /// What runs in scenarios and demos, and what they read.
+    fn programs(&self, work: Work) -> BTreeSet<&Path> {
+        let mut found = self.built(PROGRAMS);
+        found.extend(self.below(CHART));
+        if work.needs_api_server() {
+            found.extend(self.below("e2e/tools"));
+        }
+        if let Work::Scenario(scenario) | Work::Cluster(scenario) = work {
+            let others = scenarios::of_others(self.files, scenario.name);
+            found.retain(|path| !others.contains(*path));
+        }
+        found
+    }
+
+    /// The files of a package, without its tests and without prose that no code includes.
+    fn package(&self, name: &str) -> impl Iterator<Item = &Path> {
+        let folder = self.workspace.folder(name).unwrap_or(Path::new("none"));
+        let beside: &[&str] = match name {
+            // Measurements, tables of the lab and modules of Go are no part of what is built.
+            "portolan-e2e" => &["tests", "benchmarks", "tools", "semantics.yaml"],
+            _ => &["tests", "benches"],
+        };
+        let own = self.below(folder).filter(move |path| {
+            let is_own = self.workspace.owner(path) == Some(name);
+            let first = path
+                .strip_prefix(folder)
+                .ok()
+                .and_then(|path| path.iter().next());
+            let is_beside = first.is_some_and(|first| beside.iter().any(|name| first == *name));
+            is_own && !is_beside && !is_prose(path)
+        });
+        own.collect::<Vec<_>>().into_iter()
+    }
+
+    /// The part of the lab that runs a unit.
+    fn lab(&self, work: Work) -> impl Iterator<Item = &Path> {
+        let source = Path::new(LAB).join("src");
+        self.below(LAB).filter(move |path| {
+            let part = path
+                .strip_prefix(&source)
+                .ok()
+                .and_then(|path| path.iter().next());
+            part.is_none_or(|part| !is_other_part(&part.to_string_lossy(), work))
+        })
+    }
+
+    /// Adds what the code in a set includes or reads from elsewhere.
+    fn add_mentioned<'s>(&'s self, found: &mut BTreeSet<&'s Path>, reach: Reach) {
+        let mut todo: Vec<&Path> = found.iter().copied().collect();
+        while let Some(path) = todo.pop() {
+            for target in self.mentioned(path, reach) {
+                if found.insert(target) {
+                    todo.push(target);
+                }
+            }
+        }
+    }
+
+    /// A path is relative to the file, as in `include_str!`, or to the folder of its package.
+    fn mentioned(&self, path: &Path, reach: Reach) -> Vec<&Path> {
+        let owner = self
+            .workspace
+            .owner(path)
+            .and_then(|name| self.workspace.folder(name));
+        let folders: Vec<&Path> = path.parent().into_iter().chain(owner).collect();
+        let file = self.files.0.get(path);
+        let texts = file.map_or(&[][..], |file| &file.mentions);
+        let targets = texts.iter().flat_map(|text| {
+            let target = |folder: &&Path| normal(&folder.join(text));
+            folders.iter().filter_map(target).collect::<Vec<_>>()
+        });
+        let found = targets.flat_map(|target| {
+            let exact = self.files.0.get_key_value(&target);
+            let exact = exact.map(|(path, _)| path.as_path()).into_iter();
+            if reach == Reach::Included {
+                return exact.collect();
+            }
+            exact
+                .chain(self.below(&target).filter(|path| !is_prose(path)))
+                .collect::<Vec<_>>()
+        });
+        found.collect()
+    }
+
+    /// A file, or all files below a folder; the empty path is the whole clone.
+    fn below(&self, path: impl Into<PathBuf>) -> impl Iterator<Item = &Path> {
+        let path: PathBuf = path.into();
+        let from = self.files.0.range(path.clone()..);
+        from.map(|(file, _)| file.as_path())
+            .take_while(move |file| file.starts_with(&path))
+    }
+}
+
+/// Whether a file below `tests/` belongs to an integration test, or is shared by all.
+fn is_part_of(path: &Path, folder: &Path, test: &str) -> bool {
+    let first = path
+        .strip_prefix(folder.join("tests"))
+        .ok()
+        .and_then(|path| path.iter().next());
+    first.is_some_and(|first| {
+        Path::new(first)
+            .file_stem()
+            .is_some_and(|stem| stem == test)
+    })
+}
+
+/// Documents. Those that code includes are found by what the code mentions.
+fn is_prose(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "md")
+        || path.starts_with("docs")
+        || path == Path::new("LICENSE")
+}
+
+/// Whether a file or folder of the lab's sources has no part in running a unit.
+fn is_other_part(part: &str, work: Work) -> bool {
+    let in_guest = matches!(
+        work,
+        Work::IpvsTest(..) | Work::Scenario(_) | Work::Demo | Work::ClusterDemo
+    );
+    match part {
+        // Judge results afterwards, parse the command line, or serve other commands.
+        "semantics" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
+        "images" => work != Work::Images,
+        "mutate" | "mutate.rs" => work != Work::Mutations,
+        "guest" => !in_guest,
+        "installed.rs" => !in_guest && work != Work::Images,
+        "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
+        "tools" | "control_plane.rs" => !work.needs_api_server() && !in_guest,
+        "scenarios" | "scenarios.rs" => !in_guest,
+        "cluster.rs" => !matches!(work, Work::Cluster(_)),
+        _ => false,
+    }
+}
+
+/// Without `.` and `..`; none if it leads out of the clone.
+fn normal(path: &Path) -> Option<PathBuf> {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => normal.push(name),
+            Component::ParentDir if !normal.pop() => return None,
+            _ => {}
+        }
+    }
+    Some(normal)
+}
+
+#[cfg(test)]
+#[path = "inputs_tests.rs"]
+mod tests;

@@ -1,0 +1,283 @@
+//! A change of each kind of input runs the right units again, and nothing else. On the project as it is.
+
+use std::sync::OnceLock;
+
+use super::super::read;
+use super::*;
+use crate::nested;
+use crate::packages::Versions;
+use crate::tiers::TIERS;
+
+fn project() -> &'static (Files, Workspace) {
+    static PROJECT: OnceLock<(Files, Workspace)> = OnceLock::new();
+    PROJECT.get_or_init(|| {
+        let root = nested::root();
+        let names = crate::mirror::files(&root).unwrap();
+        (read(&root, names).unwrap(), Workspace::read(&root).unwrap())
+    })
+}
+
+fn machine() -> Machine {
+    Machine {
+        compiler: "rustc 1".to_owned(),
+        kernel: "6.1".to_owned(),
+        packages: Versions::from([("ipset".to_owned(), "7.17".to_owned())]),
+        settings: Vec::new(),
+        guest_kernel: "6.1".to_owned(),
+        go: "go 1".to_owned(),
+    }
+}
+
+/// The keys of all units, `TIER/NAME`.
+fn keys(files: &Files, machine: &Machine, long: bool) -> BTreeMap<String, String> {
+    let inputs = Inputs {
+        files,
+        workspace: &project().1,
+        machine,
+        long,
+    };
+    let units = TIERS
+        .iter()
+        .flat_map(|tier| tier.work.iter().map(move |work| (tier.name, *work)));
+    let key =
+        |(tier, work): (&str, Work)| (format!("{tier}/{}", work.name()), inputs.key(tier, work));
+    units.map(key).collect()
+}
+
+/// The keys of the project as it is.
+fn usual() -> &'static BTreeMap<String, String> {
+    static KEYS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    KEYS.get_or_init(|| keys(&project().0, &machine(), false))
+}
+
+/// The units that run again.
+fn changed(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
+    let differs = |(unit, key): &(&String, &String)| before[*unit] != **key;
+    after
+        .iter()
+        .filter(differs)
+        .map(|(unit, _)| unit.clone())
+        .collect()
+}
+
+/// The units that run again after a change of these files, which must be there.
+fn after_change_of(paths: &[&str]) -> Vec<String> {
+    let mut files = project().0.clone();
+    for path in paths {
+        let file = files.0.get_mut(Path::new(path));
+        file.unwrap_or_else(|| panic!("{path} is not there")).hash ^= 1;
+    }
+    changed(usual(), &keys(&files, &machine(), false))
+}
+
+fn after_change_of_machine(change: impl Fn(&mut Machine)) -> Vec<String> {
+    let mut other = machine();
+    change(&mut other);
+    let files = &project().0;
+    changed(usual(), &keys(files, &other, false))
+}
+
+fn all() -> Vec<String> {
+    usual().keys().cloned().collect()
+}
+
+fn of_tiers<'a>(units: &'a [String], tiers: &[&str]) -> Vec<&'a str> {
+    let is_of = |unit: &&str| {
+        tiers
+            .iter()
+            .any(|tier| unit.starts_with(&format!("{tier}/")))
+    };
+    units.iter().map(String::as_str).filter(is_of).collect()
+}
+
+#[test]
+fn documents_run_nothing_again() {
+    let prose: Vec<&str> = project()
+        .0
+        .0
+        .keys()
+        .filter_map(|path| path.to_str())
+        .collect();
+    let prose = prose.into_iter().filter(|path| {
+        let is_included = path.ends_with("METRICS.md");
+        let is_prose = path.starts_with("docs/") || path.ends_with(".md") || *path == "LICENSE";
+        is_prose && !is_included
+    });
+    let prose: Vec<&str> = prose.collect();
+    assert!(prose.len() >= 3, "{prose:?}");
+    let again = after_change_of(&prose);
+    // Images hold the licence.
+    let few = ["images/both"];
+    assert!(
+        again.iter().all(|unit| few.contains(&unit.as_str())),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_document_that_code_includes_runs_that_code_again() {
+    let again = after_change_of(&["node-agent/METRICS.md"]);
+    for unit in ["unit/portolan-agent", "guest/metrics", "unit/portolan-e2e"] {
+        assert!(again.iter().any(|other| other == unit), "{unit}: {again:?}");
+    }
+    assert!(
+        of_tiers(&again, &["pure", "mutations", "format"]).is_empty(),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_test_of_a_crate_runs_that_crate_alone_again() {
+    let again = after_change_of(&["node-agent/ipvs-rs/tests/laws.rs"]);
+    let expected = [
+        "docs/rustdoc",
+        "format/rustfmt",
+        "guest/ipvs-rs kernel",
+        "lint/clippy",
+        "lint/clippy-named-tests",
+        "pure/ipvs-rs",
+        "unit/portolan-e2e dependencies invariants licences monitoring",
+        "unit/portolan-lab",
+    ];
+    assert_eq!(again, expected);
+}
+
+#[test]
+fn a_crate_runs_its_dependents_again_and_no_others() {
+    let planner = after_change_of(&["controller/planner/src/selection.rs"]);
+    assert_eq!(
+        of_tiers(&planner, &["pure", "mutations", "namespaces"]),
+        [
+            "mutations/planner",
+            "pure/examples",
+            "pure/portolan-planner"
+        ]
+    );
+    let ipset = after_change_of(&["node-agent/ipset-rs/src/lib.rs"]);
+    assert_eq!(
+        of_tiers(&ipset, &["pure", "mutations", "namespaces"]),
+        [
+            "namespaces/ipset-rs kernel",
+            "namespaces/portolan-agent namespaces",
+            "pure/examples",
+            "pure/ipset-rs"
+        ]
+    );
+    let plan = after_change_of(&["proto/plan/src/lib.rs"]);
+    assert!(of_tiers(&plan, &["pure"]).contains(&"pure/portolan-reconcile"));
+    assert!(!of_tiers(&plan, &["pure"]).contains(&"pure/ipvs-rs"));
+    assert_eq!(
+        of_tiers(&plan, &["cluster", "guest"]).len(),
+        of_tiers(&all(), &["cluster", "guest"]).len() - 1
+    );
+}
+
+#[test]
+fn one_scenario_runs_again_alone_and_what_they_share_runs_all() {
+    let again = after_change_of(&["e2e/src/scenario/udp/mod.rs"]);
+    assert_eq!(
+        of_tiers(&again, &["guest", "cluster", "pure"]),
+        ["guest/udp"]
+    );
+    let again = after_change_of(&["e2e/src/scenario/cluster/churn.rs"]);
+    assert_eq!(of_tiers(&again, &["guest", "cluster"]), ["cluster/churn"]);
+    let again = after_change_of(&["e2e/src/waits.rs"]);
+    let scenarios = of_tiers(&again, &["guest", "cluster"]);
+    assert_eq!(
+        scenarios.len(),
+        of_tiers(&all(), &["guest", "cluster"]).len() - 1
+    );
+}
+
+#[test]
+fn every_scenario_has_a_part_that_declares_it() {
+    for work in TIERS.iter().flat_map(|tier| tier.work) {
+        if let Work::Scenario(scenario) | Work::Cluster(scenario) = work {
+            let others = scenarios::of_others(&project().0, scenario.name);
+            assert!(!others.is_empty(), "{} is declared nowhere", scenario.name);
+        }
+    }
+}
+
+#[test]
+fn data_settings_and_the_lab_run_what_uses_them_again() {
+    let table = after_change_of(&["e2e/tables/matrix.yaml"]);
+    assert!(table.contains(&"guest/packet-path".to_owned()), "{table:?}");
+    let chart = after_change_of(&["charts/portolan/values.yaml"]);
+    for unit in ["images/both", "cluster/install"] {
+        assert!(chart.contains(&unit.to_owned()), "{chart:?}");
+    }
+    assert!(of_tiers(&chart, &["pure"]).is_empty());
+    let tools = after_change_of(&["e2e/tools/etcd/go.mod"]);
+    let all = all();
+    let cluster = of_tiers(&all, &["cluster"]);
+    assert_eq!(
+        of_tiers(&tools, &["cluster", "guest"]),
+        [&cluster[..], &["guest/bootstrap"]].concat()
+    );
+    let init = after_change_of(&["e2e/lab/src/guest/init.sh"]);
+    assert_eq!(of_tiers(&init, &["guest"]), of_tiers(&all, &["guest"]));
+    assert!(of_tiers(&init, &["cluster", "pure", "mutations"]).is_empty());
+    let mutate = after_change_of(&["e2e/lab/src/mutate.rs"]);
+    assert_eq!(
+        of_tiers(&mutate, &["mutations", "guest", "cluster"]),
+        ["mutations/planner"]
+    );
+    for path in EVERY_BUILD {
+        assert_eq!(after_change_of(&[path]), all, "{path}");
+    }
+    let semantics = after_change_of(&["e2e/semantics.yaml"]);
+    assert!(of_tiers(&semantics, &["guest", "cluster", "pure"]).is_empty());
+    assert_eq!(after_change_of(&["rustfmt.toml"])[0], "format/rustfmt");
+    assert!(after_change_of(&["clippy.toml"]).contains(&"lint/clippy".to_owned()));
+}
+
+#[test]
+fn compiler_packages_kernels_and_settings_run_what_depends_on_them_again() {
+    assert_eq!(
+        after_change_of_machine(|machine| machine.compiler += "x"),
+        all()
+    );
+    let setting = |machine: &mut Machine| machine.settings.push(("RUSTFLAGS".into(), "-g".into()));
+    assert_eq!(after_change_of_machine(setting), all());
+    let packages = after_change_of_machine(|machine| {
+        machine.packages.insert("ipset".into(), "7.18".into());
+    });
+    assert!(of_tiers(&packages, &["format", "lint", "docs"]).is_empty());
+    assert!(packages.contains(&"guest/drift".to_owned()));
+    let guest = after_change_of_machine(|machine| machine.guest_kernel += "x");
+    let expected = of_tiers(&all(), &["demo", "guest"]).len();
+    assert_eq!(guest.len(), expected, "{guest:?}");
+    let go = after_change_of_machine(|machine| machine.go += "x");
+    assert!(go.contains(&"cluster/stores".to_owned()) && !go.contains(&"guest/drift".to_owned()));
+    let kernel = after_change_of_machine(|machine| machine.kernel += "x");
+    assert!(kernel.contains(&"namespaces/ipset-rs kernel".to_owned()));
+}
+
+#[test]
+fn a_long_form_is_another_result() {
+    let files = &project().0;
+    let again = changed(usual(), &keys(files, &machine(), true));
+    assert!(again.contains(&"mutations/planner".to_owned()));
+    assert!(!again.contains(&"guest/drift".to_owned()));
+}
+
+#[test]
+fn paths_in_code_lead_to_files_of_other_packages() {
+    let inputs = Inputs {
+        files: &project().0,
+        workspace: &project().1,
+        machine: &machine(),
+        long: false,
+    };
+    let of = |package| inputs.files_of(Work::Tests(package, Targets::All));
+    let plan = Path::new("node-agent/tests/plans/node-a.json");
+    assert!(of("portolan-reconcile").contains(plan));
+    assert!(!of("ipvs-rs").contains(plan));
+    let crds = Path::new("charts/portolan/crds/proxyplans.yaml");
+    assert!(of("portolan-crds").contains(crds));
+    let code = r#"join("..") "../x/y" refuses("..") concat!("../", x) "../a b""#;
+    assert_eq!(mentions(code), ["..", "../x/y"]);
+    assert_eq!(normal(Path::new("a/../b/./c")), Some("b/c".into()));
+    assert_eq!(normal(Path::new("../a")), None);
+}

@@ -1,0 +1,344 @@
+//! `cargo verify`: runs what has changed since it last passed, side by side where it can, and closes with a table
+//! and the sum.
+//!
+//! Everything is built and run in a copy of the clone, so that another clone of the same state has nothing to
+//! build. Invariant: a unit that could not run, or ran no test, has failed; and so has a run whose tests do not
+//! show what `e2e/semantics.yaml` says they show.
+
+mod batch;
+mod build;
+mod child;
+mod inputs;
+mod machine;
+mod report;
+mod results;
+mod scenarios;
+mod schedule;
+mod work;
+mod workspace;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+
+use crate::closing::Count;
+use crate::progress::{print, say, seconds};
+use crate::semantics::{self, Ran, Verdict};
+use crate::tiers::{Resource, TIERS, Tier, Work};
+use crate::{cache, mirror, nested, packages};
+use batch::{Outcome, Unit};
+use inputs::{File, Files, Inputs};
+use machine::Machine;
+use report::{Processors, Row};
+use results::{Record, Results};
+pub use work::{How, run as run_units};
+use workspace::Workspace;
+
+/// The hidden command that runs the units of a batch.
+pub const COMMAND: &str = "unit";
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Order {
+    /// Names of tiers; none: all.
+    pub tiers: Vec<String>,
+    /// Runs everything again.
+    pub fresh: bool,
+    /// How it is run.
+    pub how: How,
+}
+
+/// How many batches of a kind run at a time, on two processors.
+fn workers(resource: Resource) -> usize {
+    match resource {
+        Resource::Processor | Resource::ControlPlane | Resource::Guest => 1,
+    }
+}
+
+/// Runs the chosen tiers and returns whether everything passed.
+///
+/// # Errors
+/// A name is no tier's, the machine cannot be prepared, or standard output is closed.
+pub fn run(order: &Order) -> Result<bool> {
+    let (since, before) = (Instant::now(), Processors::look());
+    let tiers = choose(&order.tiers)?;
+    let copy = Copy::update()?;
+    let results = Results::open()?;
+    let units = units(&tiers, &copy, order.how)?;
+    let mut done = Done::default();
+    let mut todo = Vec::new();
+    for unit in units {
+        let record = results.find(unit.tier, &unit.name, &unit.key);
+        match record.filter(|_| !order.fresh) {
+            Some(record) => done.cached(unit, record)?,
+            None => todo.push(unit),
+        }
+    }
+    if !todo.is_empty() {
+        print(&format!(
+            "seed {}: `cargo verify --seed {0}` repeats what chance decides",
+            order.how.seed
+        ))?;
+        let (binaries, todo) = build::prepare(todo, &copy, &mut done)?;
+        let built = cache::run_folder("verify")?.join("built.json");
+        build::write(&binaries, &built)?;
+        let expected = |unit: &Unit| expected(&results, unit);
+        let batches = schedule::batches(todo, workers, expected);
+        let run = |batch, events: &_| child::run(batch, &copy, &built, order.how, events);
+        schedule::run(batches, workers, &run, |unit, outcome| {
+            keep(&results, &unit, &outcome)?;
+            done.ended(unit, outcome)
+        })?;
+    }
+    let used = Processors::look().zip(before);
+    let used = used
+        .map(|(now, before)| now.since(before))
+        .unwrap_or_default();
+    done.close(
+        &copy.clone,
+        &tiers,
+        order.how.long,
+        &format!("{}, {used}", seconds(since.elapsed())),
+    )
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
+    for name in names {
+        if !TIERS.iter().any(|tier| tier.name == name) {
+            let all: Vec<&str> = TIERS.iter().map(|tier| tier.name).collect();
+            bail!(
+                "there is no tier `{name}`; the tiers are {}",
+                all.join(", ")
+            );
+        }
+    }
+    let wanted = |tier: &&Tier| names.is_empty() || names.iter().any(|name| name == tier.name);
+    Ok(TIERS.iter().filter(wanted).collect())
+}
+
+/// The copy of the clone in which everything is built and run. One run at a time has it.
+struct Copy {
+    clone: PathBuf,
+    folder: PathBuf,
+    target: PathBuf,
+    files: Files,
+    /// Held until it is dropped.
+    _lock: std::fs::File,
+}
+
+impl Copy {
+    fn update() -> Result<Self> {
+        let base = cache::folder("verify")?;
+        let lock = cache::lock(
+            &base.join("lock"),
+            "another `cargo verify` runs; waiting for it",
+        )?;
+        let clone = nested::root();
+        let folder = base.join("source");
+        let names = mirror::update(&clone, &folder)?;
+        let target = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(target) => std::path::absolute(target)?,
+            None => cache::folder("target")?,
+        };
+        Ok(Self {
+            files: read(&folder, names)?,
+            clone,
+            folder,
+            target,
+            _lock: lock,
+        })
+    }
+
+    /// What tells everything below that it works in the copy.
+    fn environment(&self) -> Result<Vec<(&'static str, PathBuf)>> {
+        let mut git = crate::process::program("git")?;
+        git.current_dir(&self.clone)
+            .args(["rev-parse", "--absolute-git-dir"]);
+        let git = crate::process::output(&mut git)?;
+        Ok(vec![
+            (nested::ROOT, self.folder.clone()),
+            ("CARGO_TARGET_DIR", self.target.clone()),
+            ("GIT_DIR", PathBuf::from(git.trim())),
+            ("GIT_WORK_TREE", self.folder.clone()),
+        ])
+    }
+}
+
+fn read(folder: &Path, names: impl IntoIterator<Item = PathBuf>) -> Result<Files> {
+    let file = |name: PathBuf| {
+        let path = folder.join(&name);
+        let content =
+            std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let file = File::new(&name, &content);
+        Ok((name, file))
+    };
+    Ok(Files(names.into_iter().map(file).collect::<Result<_>>()?))
+}
+
+/// All units of these tiers, with their keys.
+fn units(tiers: &[&'static Tier], copy: &Copy, how: How) -> Result<Vec<Unit>> {
+    let packages = packages::ensure()?;
+    let all = || {
+        tiers
+            .iter()
+            .flat_map(|tier| tier.work.iter().map(|work| (tier.name, *work)))
+    };
+    let needs_guest = all().any(|(_, work)| work.resource() == Resource::Guest);
+    let image = match needs_guest {
+        true => crate::scenarios::guest_image(how.place, &packages)?,
+        false => None,
+    };
+    let inputs = Inputs {
+        files: &copy.files,
+        workspace: &Workspace::read(&copy.folder)?,
+        machine: &Machine::look(packages, image.as_ref())?,
+        long: how.long,
+    };
+    let unit = |(tier, work): (&'static str, Work)| Unit {
+        tier,
+        name: work.name(),
+        work,
+        key: inputs.key(tier, work),
+    };
+    Ok(all().map(unit).collect())
+}
+
+/// How long a unit will probably take: as long as the last time.
+fn expected(results: &Results, unit: &Unit) -> f64 {
+    let last = results.newest(unit.tier, &unit.name);
+    match (last, unit.work) {
+        (Some(record), _) => record.seconds,
+        (None, Work::Scenario(scenario) | Work::Cluster(scenario)) => f64::from(scenario.seconds),
+        (None, _) => 60.0,
+    }
+}
+
+/// Remembers what passed.
+fn keep(results: &Results, unit: &Unit, outcome: &Outcome) -> Result<()> {
+    if outcome.count.failed > 0 || outcome.complaint.is_some() {
+        return Ok(());
+    }
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let record = Record {
+        passed: outcome.count.passed,
+        names: outcome.seen.passed.clone(),
+        seconds: outcome.took.as_secs_f64(),
+        cpu: outcome.cpu,
+        at: now.as_secs(),
+    };
+    results.keep(unit.tier, &unit.name, &unit.key, &record)
+}
+
+/// What has ended so far.
+#[derive(Default)]
+struct Done {
+    rows: Vec<Row>,
+    ran: Ran,
+}
+
+impl Done {
+    fn cached(&mut self, unit: Unit, record: Record) -> Result<()> {
+        let age = record.age();
+        print(&format!(
+            "{} {}: {} passed (cached, {} ago)",
+            unit.tier,
+            unit.name,
+            record.passed,
+            report::ago(age)
+        ))?;
+        self.ran
+            .entry(unit.tier)
+            .or_default()
+            .passed
+            .extend(record.names);
+        self.rows.push(Row {
+            tier: unit.tier,
+            unit: unit.name,
+            count: Count {
+                passed: record.passed,
+                failed: 0,
+            },
+            complaint: None,
+            took: Duration::from_secs_f64(record.seconds),
+            cpu: record.cpu,
+            cached: Some(age),
+        });
+        Ok(())
+    }
+
+    /// Shows what a unit printed, and what came of it.
+    fn ended(&mut self, unit: Unit, outcome: Outcome) -> Result<()> {
+        let passed = outcome.count.failed == 0;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "\n== {} {} ==", unit.tier, unit.name)?;
+        out.write_all(&outcome.output)?;
+        drop(out);
+        if let Some(complaint) = &outcome.complaint {
+            say(&format!("{} {}: {complaint}", unit.tier, unit.name));
+        }
+        let again = match passed {
+            true => String::new(),
+            false => format!("; alone: {}", unit.work.command()),
+        };
+        print(&format!(
+            "== {} {}: {} in {}{again} ==",
+            unit.tier,
+            unit.name,
+            if passed { "passed" } else { "FAILED" },
+            seconds(outcome.took),
+        ))?;
+        self.ran.entry(unit.tier).or_default().add(outcome.seen);
+        self.rows.push(Row {
+            tier: unit.tier,
+            unit: unit.name,
+            count: outcome.count,
+            complaint: outcome.complaint,
+            took: outcome.took,
+            cpu: outcome.cpu,
+            cached: None,
+        });
+        Ok(())
+    }
+
+    /// The table, the sum, and what the tests show of the behaviour table.
+    fn close(mut self, clone: &Path, tiers: &[&Tier], long: bool, used: &str) -> Result<bool> {
+        print(&format!("\n{}{used}", report::table(&mut self.rows)))?;
+        let mut sum = Count::default();
+        self.rows.iter().for_each(|row| sum += row.count);
+        print(&format!("{} passed, {} failed", sum.passed, sum.failed))?;
+        for tier in tiers {
+            self.ran.entry(tier.name).or_default();
+        }
+        let verdict = shown(clone, &self.ran, long)?;
+        for complaint in &verdict.complaints {
+            print(&format!("{}: {complaint}", semantics::FILE))?;
+        }
+        print(&verdict.summary)?;
+        Ok(sum.failed == 0 && verdict.complaints.is_empty())
+    }
+}
+
+/// What the tests that ran show of the behaviour table.
+fn shown(clone: &Path, ran: &Ran, long: bool) -> Result<Verdict> {
+    let path = clone.join(semantics::FILE);
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(semantics::judge(&text, ran, long))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_tier_is_refused_with_the_names_of_all() {
+        let error = choose(&["fast".to_owned()]).unwrap_err().to_string();
+        assert!(
+            error.contains("`fast`") && error.contains("format, lint"),
+            "{error}"
+        );
+        assert_eq!(choose(&["demo".to_owned()]).unwrap().len(), 1);
+        assert_eq!(choose(&[]).unwrap().len(), TIERS.len());
+    }
+}

@@ -1,0 +1,189 @@
+//! What people read at the end: a table of all units, the slowest first, and sums.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::closing::Count;
+
+/// One unit in the table.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Its tier.
+    pub(super) tier: &'static str,
+    /// Its name there.
+    pub(super) unit: String,
+    /// Tests or checks.
+    pub(super) count: Count,
+    /// What its own output does not tell.
+    pub(super) complaint: Option<String>,
+    /// How long it took.
+    pub(super) took: Duration,
+    /// Processor time, seconds.
+    pub(super) cpu: f64,
+    /// How old the result is, if it was not run now.
+    pub(super) cached: Option<Duration>,
+}
+
+/// The table, what went wrong, and how much was cached.
+pub(super) fn table(rows: &mut [Row]) -> String {
+    rows.sort_by(|one, other| {
+        let cached = one.cached.is_some().cmp(&other.cached.is_some());
+        cached.then(other.took.cmp(&one.took))
+    });
+    let width = rows
+        .iter()
+        .map(|row| row.unit.len())
+        .max()
+        .unwrap_or(0)
+        .max(4);
+    let mut text = format!(
+        "{:<11}{:<width$}{:>8}{:>8}{:>9}{:>8}{:>8}\n",
+        "TIER", "UNIT", "PASSED", "FAILED", "SECONDS", "CPU", "IDLE"
+    );
+    for row in rows.iter() {
+        let took = row.took.as_secs_f64();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "{:<11}{:<width$}{:>8}{:>8}{took:>9.1}{:>8.1}{:>8.1}",
+            row.tier,
+            row.unit,
+            row.count.passed,
+            row.count.failed,
+            row.cpu,
+            (took - row.cpu).max(0.0)
+        );
+        if row.cached.is_some() {
+            text.push_str("  (cached)");
+        }
+        text.push('\n');
+    }
+    for row in rows.iter() {
+        if let Some(complaint) = &row.complaint {
+            // The rest of it, a console's last lines perhaps, was shown when it happened.
+            let line = complaint.lines().next().unwrap_or_default();
+            let _ = writeln!(text, "{} {}: {line}", row.tier, row.unit);
+        }
+    }
+    text + &cached(rows)
+}
+
+/// How many results are old ones, and how old; nothing if none is.
+fn cached(rows: &[Row]) -> String {
+    let ages: Vec<Duration> = rows.iter().filter_map(|row| row.cached).collect();
+    let (Some(youngest), Some(oldest)) = (ages.iter().min(), ages.iter().max()) else {
+        return String::new();
+    };
+    let between = match (ago(*youngest), ago(*oldest)) {
+        (young, old) if young == old => old,
+        (young, old) => format!("{old} to {young}"),
+    };
+    format!(
+        "{} of {} results are cached, from {between} ago; --fresh runs everything again\n",
+        ages.len(),
+        rows.len()
+    )
+}
+
+/// A length of time, roughly.
+pub(super) fn ago(age: Duration) -> String {
+    let minutes = age.as_secs() / 60;
+    match minutes {
+        0 => format!("{} s", age.as_secs()),
+        1..120 => format!("{minutes} min"),
+        120..2880 => format!("{} h", minutes / 60),
+        _ => format!("{} days", minutes / 1440),
+    }
+}
+
+/// What the processors did meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Processors {
+    idle: u64,
+    all: u64,
+    count: usize,
+}
+
+impl Processors {
+    /// Since the machine was started.
+    pub(super) fn look() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let times = stat
+            .lines()
+            .next()?
+            .strip_prefix("cpu ")?
+            .split_whitespace();
+        let times: Vec<u64> = times.take(8).map_while(|time| time.parse().ok()).collect();
+        let is_one = |line: &&str| {
+            line.strip_prefix("cpu")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        Some(Self {
+            // Idle, and waiting for a disk.
+            idle: times.get(3)? + times.get(4)?,
+            all: times.iter().sum(),
+            count: stat.lines().filter(is_one).count(),
+        })
+    }
+
+    /// In a sentence, since another look.
+    pub(super) fn since(self, before: Self) -> String {
+        let all = self.all.saturating_sub(before.all).max(1);
+        let idle = self.idle.saturating_sub(before.idle) * 100 / all;
+        format!("{} processors, idle {idle} % of the time", self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(unit: &str, failed: u64, millis: u64, cpu: f64, cached: Option<u64>) -> Row {
+        Row {
+            tier: "guest",
+            unit: unit.to_owned(),
+            count: Count { passed: 3, failed },
+            complaint: None,
+            took: Duration::from_millis(millis),
+            cpu,
+            cached: cached.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn the_slowest_unit_comes_first_then_those_that_were_not_run() {
+        let mut rows = [
+            row("boot", 0, 1_040, 0.5, None),
+            row("old", 0, 99_000, 2.0, Some(90)),
+            row("drift", 1, 61_000, 70.0, None),
+            row("older", 0, 1_000, 2.0, Some(9000)),
+        ];
+        rows[2].complaint = Some("the guest died\nconsole".to_owned());
+        assert_eq!(
+            table(&mut rows),
+            "TIER       UNIT   PASSED  FAILED  SECONDS     CPU    IDLE\n\
+             guest      drift       3       1     61.0    70.0     0.0\n\
+             guest      boot        3       0      1.0     0.5     0.5\n\
+             guest      old         3       0     99.0     2.0    97.0  (cached)\n\
+             guest      older       3       0      1.0     2.0     0.0  (cached)\n\
+             guest drift: the guest died\n\
+             2 of 4 results are cached, from 2 h to 1 min ago; --fresh runs everything again\n"
+        );
+        assert!(!table(&mut rows[..1]).contains("cached"));
+    }
+
+    #[test]
+    fn processors_are_idle_when_they_do_nothing_or_wait_for_a_disk() {
+        let look = |user: u64, idle: u64, disk: u64| {
+            let text =
+                format!("cpu  {user} 0 10 {idle} {disk} 0 0 0 0 0\ncpu0 1\ncpu1 1\nintr 5\n");
+            Processors::parse(&text).unwrap()
+        };
+        let since = look(150, 130, 20).since(look(100, 100, 0));
+        assert_eq!(since, "2 processors, idle 50 % of the time");
+        assert!(Processors::parse("").is_none());
+    }
+}

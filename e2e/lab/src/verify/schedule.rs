@@ -1,0 +1,236 @@
+//! Which batch runs when: workers for each resource take batches from its queue, side by side with the others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::batch::{Outcome, Unit};
+use crate::progress::{say, seconds};
+use crate::tiers::{Resource, Work};
+
+/// Units that run in one process, one after the other.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// What they occupy.
+    pub(super) resource: Resource,
+    /// The units.
+    pub(super) units: Vec<Unit>,
+}
+
+/// What happens while batches run.
+pub(super) enum Event {
+    /// A batch was started.
+    Started(String),
+    /// A unit has come to its end.
+    Ended(Unit, Outcome),
+    /// A batch has ended.
+    Finished(String),
+}
+
+/// How many batches run at a time.
+pub(super) type Workers = fn(Resource) -> usize;
+
+/// How often something is said while nothing ends.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// Batches for these units. `expected` is how long a unit will probably take, seconds.
+pub(super) fn batches(
+    units: Vec<Unit>,
+    workers: Workers,
+    expected: impl Fn(&Unit) -> f64,
+) -> Vec<Batch> {
+    let (shared, alone): (Vec<Unit>, Vec<Unit>) = units.into_iter().partition(shares_a_guest);
+    let mut alone: Vec<Batch> = alone
+        .into_iter()
+        .map(|unit| Batch {
+            resource: unit.work.resource(),
+            units: vec![unit],
+        })
+        .collect();
+    // Long ones first, so that the last ones that run are short. What computes keeps the order of the tiers.
+    let time = |batch: &Batch| batch.units.iter().map(&expected).sum::<f64>();
+    alone.sort_by(|one, other| {
+        let by_time = match one.resource {
+            Resource::Processor => std::cmp::Ordering::Equal,
+            _ => time(other).total_cmp(&time(one)),
+        };
+        one.resource.cmp(&other.resource).then(by_time)
+    });
+    let guests = split(shared, workers(Resource::Guest), &expected);
+    let guests = guests.into_iter().map(|units| Batch {
+        resource: Resource::Guest,
+        units,
+    });
+    guests.chain(alone).collect()
+}
+
+/// Scenarios that one guest can run after each other.
+fn shares_a_guest(unit: &Unit) -> bool {
+    matches!(unit.work, Work::Scenario(scenario) if !crate::scenarios::runs_alone(scenario.name))
+}
+
+/// Parts that take about the same time, each in the given order.
+fn split(units: Vec<Unit>, parts: usize, expected: impl Fn(&Unit) -> f64) -> Vec<Vec<Unit>> {
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    order.sort_by(|one, other| expected(&units[*other]).total_cmp(&expected(&units[*one])));
+    let mut times = vec![0.0_f64; parts.max(1)];
+    let mut part_of = vec![0; units.len()];
+    for index in order {
+        let shortest = (0..times.len()).min_by(|a, b| times[*a].total_cmp(&times[*b]));
+        part_of[index] = shortest.unwrap_or(0);
+        times[part_of[index]] += expected(&units[index]);
+    }
+    let mut all: Vec<Vec<Unit>> = vec![Vec::new(); times.len()];
+    for (unit, part) in units.into_iter().zip(part_of) {
+        all[part].push(unit);
+    }
+    all.retain(|part| !part.is_empty());
+    all
+}
+
+/// Runs all batches. `run` runs one and sends what happens; `on_end` gets each unit that has ended.
+///
+/// # Errors
+/// Those of `on_end`; what still runs then is waited for.
+pub(super) fn run(
+    batches: Vec<Batch>,
+    workers: Workers,
+    run: &(dyn Fn(Batch, &SyncSender<Event>) + Sync),
+    on_end: impl FnMut(Unit, Outcome) -> Result<()>,
+) -> Result<()> {
+    let mut queues: BTreeMap<Resource, VecDeque<Batch>> = BTreeMap::new();
+    for batch in batches {
+        queues.entry(batch.resource).or_default().push_back(batch);
+    }
+    let queues: BTreeMap<Resource, Mutex<VecDeque<Batch>>> = queues
+        .into_iter()
+        .map(|(resource, queue)| (resource, Mutex::new(queue)))
+        .collect();
+    let (events, received) = sync_channel(64);
+    thread::scope(|scope| {
+        for (resource, queue) in &queues {
+            for _ in 0..workers(*resource).max(1) {
+                let events = events.clone();
+                scope.spawn(move || {
+                    while let Some(batch) = next(queue) {
+                        run(batch, &events);
+                    }
+                });
+            }
+        }
+        drop(events);
+        follow(&received, on_end)
+    })
+}
+
+fn next(queue: &Mutex<VecDeque<Batch>>) -> Option<Batch> {
+    // A worker that panicked has left the queue whole.
+    let mut queue = queue.lock().unwrap_or_else(|error| error.into_inner());
+    queue.pop_front()
+}
+
+fn follow(
+    events: &Receiver<Event>,
+    mut on_end: impl FnMut(Unit, Outcome) -> Result<()>,
+) -> Result<()> {
+    let mut running: Vec<(String, Instant)> = Vec::new();
+    let mut result = Ok(());
+    loop {
+        match events.recv_timeout(SIGN_OF_LIFE) {
+            Ok(Event::Started(name)) => running.push((name, Instant::now())),
+            Ok(Event::Finished(name)) => running.retain(|(other, _)| *other != name),
+            Ok(Event::Ended(unit, outcome)) => {
+                if result.is_ok() {
+                    result = on_end(unit, outcome);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let all = running.iter();
+                let all = all.map(|(name, since)| format!("{name} ({})", seconds(since.elapsed())));
+                say(&format!("running: {}", all.collect::<Vec<_>>().join(", ")));
+            }
+            Err(RecvTimeoutError::Disconnected) => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiers::{Scenario, Targets};
+
+    fn unit(work: Work) -> Unit {
+        Unit {
+            tier: "t",
+            name: work.name(),
+            work,
+            key: String::new(),
+        }
+    }
+
+    fn guest(name: &'static str, seconds: u16) -> Unit {
+        unit(Work::Scenario(Scenario { name, seconds }))
+    }
+
+    fn expected(unit: &Unit) -> f64 {
+        match unit.work {
+            Work::Scenario(scenario) | Work::Cluster(scenario) => f64::from(scenario.seconds),
+            _ => 1.0,
+        }
+    }
+
+    fn names(batch: &Batch) -> String {
+        let names: Vec<&str> = batch.units.iter().map(|unit| unit.name.as_str()).collect();
+        names.join("+")
+    }
+
+    #[test]
+    fn scenarios_share_guests_evenly_and_long_ones_come_first() {
+        let cluster = |name, seconds| unit(Work::Cluster(Scenario { name, seconds }));
+        let tests = |package| unit(Work::Tests(package, Targets::All));
+        let units = vec![
+            tests("b"),
+            tests("a"),
+            cluster("rules", 10),
+            cluster("churn", 100),
+            guest("udp", 10),
+            guest("drift", 30),
+            guest("boot", 25),
+            guest("bare", 20),
+        ];
+        let batches = batches(units, |_| 2, expected);
+        let all: Vec<String> = batches.iter().map(names).collect();
+        assert_eq!(
+            all,
+            ["drift", "udp+boot", "b", "a", "churn", "rules", "bare"]
+        );
+    }
+
+    #[test]
+    fn every_batch_runs_once_and_what_ends_is_passed_on() {
+        let units = ["a", "b", "c"].map(|name| unit(Work::Tests(name, Targets::All)));
+        let batches = batches(units.to_vec(), |_| 2, expected);
+        let run_one = |batch: Batch, events: &SyncSender<Event>| {
+            for unit in batch.units {
+                events.send(Event::Ended(unit, Outcome::default())).unwrap();
+            }
+        };
+        let mut ended = Vec::new();
+        run(
+            batches,
+            |_| 2,
+            &run_one,
+            |unit, _| {
+                ended.push(unit.name);
+                Ok(())
+            },
+        )
+        .unwrap();
+        ended.sort();
+        assert_eq!(ended, ["a", "b", "c"]);
+    }
+}

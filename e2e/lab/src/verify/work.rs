@@ -1,0 +1,257 @@
+//! Runs units, in a process of their own: `cargo verify` starts the lab once more for each batch.
+//!
+//! What runners print goes to standard output; what is for `cargo verify` follows [`crate::closing::ASIDE`].
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum as _;
+
+use crate::closing::Aside;
+use crate::nested::{self, Binary};
+use crate::progress::{print, say};
+use crate::scenarios::{Mode, Place};
+use crate::tiers::{Scenario, TIERS, Targets, Work};
+use crate::traced::Traces;
+use crate::{cluster, demo, images, mutate, process, scenarios, test_program};
+
+/// How units are run.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// Which kernel is used where IPVS is needed.
+    pub place: Place,
+    /// Whether long forms are run.
+    pub long: bool,
+    /// Where chance begins.
+    pub seed: u64,
+}
+
+/// Runs units of one batch, named `TIER/NAME`, and returns whether all passed.
+///
+/// # Errors
+/// A name is no unit's, units of different kinds are in one batch, or standard output is closed.
+pub fn run(names: &[String], how: How) -> Result<bool> {
+    let work: Vec<Work> = names
+        .iter()
+        .map(|name| named(name))
+        .collect::<Result<_>>()?;
+    let passed = match run_all(&work, how) {
+        Ok(passed) => passed,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            print(&Aside::Error(format!("{error:#}")).line())?;
+            false
+        }
+    };
+    print(&Aside::Cpu(cpu_seconds()).line())?;
+    Ok(passed)
+}
+
+fn named(name: &str) -> Result<Work> {
+    let units = TIERS
+        .iter()
+        .flat_map(|tier| tier.work.iter().map(move |work| (tier, *work)));
+    let mut found = units.filter(|(tier, work)| name == format!("{}/{}", tier.name, work.name()));
+    let (_, work) = found
+        .next()
+        .with_context(|| format!("there is no unit `{name}`"))?;
+    Ok(work)
+}
+
+fn run_all(work: &[Work], how: How) -> Result<bool> {
+    let sink = &mut io::stdout();
+    match work {
+        [Work::Scenario(_), ..] => {
+            let words = in_batch(work, |work| match work {
+                Work::Scenario(scenario) => Some(scenario),
+                _ => None,
+            })?;
+            let words = [vec!["run".to_owned()], words, how.words()].concat();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            Ok(scenarios::run(&words, how.place, Mode::default(), sink)? == 0)
+        }
+        [Work::Cluster(_), ..] => {
+            let words = in_batch(work, |work| match work {
+                Work::Cluster(scenario) => Some(scenario),
+                _ => None,
+            })?;
+            let words = [words, how.words()].concat();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            Ok(cluster::run_scenarios(&words, sink)? == 0)
+        }
+        [work] => run_one(*work, how, sink),
+        _ => bail!("only scenarios of one kind run in one batch"),
+    }
+}
+
+fn in_batch(work: &[Work], of: impl Fn(Work) -> Option<Scenario>) -> Result<Vec<String>> {
+    let names = work
+        .iter()
+        .map(|work| of(*work).map(|scenario| scenario.name.to_owned()));
+    let names: Option<Vec<String>> = names.collect();
+    names.context("only scenarios of one kind run in one batch")
+}
+
+fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
+    match work {
+        Work::Check(_, words) => {
+            let mut command = process::cargo()?;
+            command.args(words).env("RUSTDOCFLAGS", "-D warnings");
+            Ok(nested::stream(&mut command, sink)?.success())
+        }
+        Work::Tests(package, targets) => run_tests(package, targets, sink, |binary, sink| {
+            let mut command = test_program::command(binary)?;
+            command.env("PROPTEST_RNG_SEED", how.seed.to_string());
+            Ok(nested::stream(&mut command, sink)?.success())
+        }),
+        Work::Examples(packages) => {
+            print(&Aside::Program("doc".to_owned()).line())?;
+            let mut command = process::cargo()?;
+            command.args(["test", "--no-fail-fast", "--doc"]);
+            for package in packages {
+                command.args(["--package", package]);
+            }
+            Ok(nested::stream(&mut command, sink)?.success())
+        }
+        Work::IpvsTest(package, targets, words) => {
+            run_tests(package, targets, sink, |binary, sink| {
+                Ok(scenarios::run_test(&binary.path, words, how.place, sink)? == 0)
+            })
+        }
+        Work::Mutations => mutate::run(None, how.long, sink),
+        Work::Images => images::verify(sink),
+        Work::Demo => Ok(demo::run(how.place, Mode::default(), sink)? == 0),
+        Work::ClusterDemo => {
+            // Nobody is there to look on.
+            let traces = Traces::default();
+            Ok(demo::run_cluster(how.place, Some(&traces), sink)? == 0)
+        }
+        Work::Scenario(_) | Work::Cluster(_) => bail!("a scenario runs in a batch"),
+    }
+}
+
+/// Runs all test programs, also after one has failed.
+fn run_tests(
+    package: &str,
+    targets: Targets,
+    sink: &mut (dyn Write + Send),
+    run: impl Fn(&Binary, &mut (dyn Write + Send)) -> Result<bool>,
+) -> Result<bool> {
+    let built = built()?;
+    let programs: Vec<&Binary> = built
+        .iter()
+        .filter(|binary| is_among(binary, package, targets))
+        .collect();
+    ensure!(
+        !programs.is_empty(),
+        "no test program of {package} was built"
+    );
+    let mut passed = true;
+    for binary in programs {
+        print(&Aside::Program(test_program::name(package, &binary.path)).line())?;
+        passed &= run(binary, sink)?;
+    }
+    Ok(passed)
+}
+
+fn built() -> Result<Vec<Binary>> {
+    let file = std::env::var_os(nested::BUILT);
+    let file = file.with_context(|| format!("{} is not set", nested::BUILT))?;
+    nested::read_built(Path::new(&file))
+}
+
+fn is_among(binary: &Binary, package: &str, targets: Targets) -> bool {
+    let is_integration = binary.kind == "test";
+    binary.tests
+        && binary.package == package
+        && match targets {
+            // Those that a plain `cargo test` does not run have a unit of their own.
+            Targets::All => !is_integration || !runs_by_name(package, &binary.name),
+            Targets::Library => !is_integration,
+            Targets::Named(tests) => is_integration && tests.contains(&binary.name.as_str()),
+        }
+}
+
+fn runs_by_name(package: &str, test: &str) -> bool {
+    let mut all = TIERS.iter().flat_map(|tier| tier.work);
+    all.any(|work| match work {
+        Work::Tests(of, Targets::Named(tests)) | Work::IpvsTest(of, Targets::Named(tests), _) => {
+            *of == package && tests.contains(&test)
+        }
+        _ => false,
+    })
+}
+
+impl How {
+    /// As options of the command that runs units.
+    pub(super) fn options(self) -> Vec<String> {
+        let place = self.place.to_possible_value();
+        let place = place
+            .map(|place| place.get_name().to_owned())
+            .unwrap_or_default();
+        [vec![format!("--where={place}")], self.words()].concat()
+    }
+
+    /// As options of the program of scenarios.
+    fn words(self) -> Vec<String> {
+        let mut words = vec!["--seed".to_owned(), self.seed.to_string()];
+        words.extend(self.long.then(|| "--long".to_owned()));
+        words
+    }
+}
+
+/// Processor time of this process and of all below it that have ended, seconds.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    parse_cpu(&stat).unwrap_or_default()
+}
+
+/// The kernel counts in hundredths. The name of the program, in parentheses, may hold anything.
+fn parse_cpu(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times = fields.split_whitespace().skip(11).take(4);
+    let times: Option<Vec<f64>> = times.map(|field| field.parse().ok()).collect();
+    Some(times?.iter().sum::<f64>() / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_the_process_and_of_its_ended_children() {
+        let stat = "77 (a) b) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 7 2 20 0 1 0 5 1000 200";
+        assert_eq!(parse_cpu(stat), Some(2.9));
+        assert_eq!(parse_cpu("77 (a"), None);
+        assert!(cpu_seconds() >= 0.0);
+    }
+
+    #[test]
+    fn a_unit_is_found_by_its_tier_and_name() {
+        assert_eq!(
+            named("unit/portolan-e2e trust").unwrap().name(),
+            "portolan-e2e trust"
+        );
+        assert_eq!(named("cluster/churn").unwrap().name(), "churn");
+        assert!(named("guest/churn").is_err());
+    }
+
+    #[test]
+    fn tests_that_have_a_unit_of_their_own_run_only_there() {
+        let binary = |kind: &str, name: &str| Binary {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            tests: true,
+            package: "ipvs-rs".to_owned(),
+            folder: "/w".into(),
+            path: "/t".into(),
+        };
+        let all = |kind, name| is_among(&binary(kind, name), "ipvs-rs", Targets::All);
+        assert!(all("lib", "ipvs_rs") && all("test", "laws") && !all("test", "kernel"));
+        let named = Targets::Named(&["kernel"]);
+        assert!(is_among(&binary("test", "kernel"), "ipvs-rs", named));
+        assert!(!is_among(&binary("lib", "kernel"), "ipvs-rs", named));
+        assert!(!is_among(&binary("test", "kernel"), "ipset-rs", named));
+    }
+}
