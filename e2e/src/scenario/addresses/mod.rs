@@ -23,7 +23,6 @@ use crate::harness::{self, proxy_config};
 use crate::program::Program;
 use crate::topology::Network;
 use crate::topology::world::{Node, Resident};
-use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;
 use crate::traffic::server::Server;
 use crate::waits::ANSWER;
@@ -38,8 +37,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const SOON: Duration = Duration::from_secs(1);
 /// How long one of many attempts may take.
 const BRIEF: Duration = Duration::from_millis(250);
-/// A daemon of each node, on all of its addresses.
-const DAEMON: (Protocol, u16) = (Protocol::Tcp, 9999);
 /// Those behind the Service `web`.
 const WEB: &[&str] = &["pod-a1", "pod-b1"];
 
@@ -52,9 +49,8 @@ const POD_B3: Resident = Resident::Pod(Node::B.pod(3));
 struct Beside {
     /// How long each change took to be followed.
     times: RefCell<Table>,
-    /// Servers that stay to the end.
+    /// A server that stays to the end.
     _beyond: Server,
-    _daemons: Vec<Server>,
 }
 
 type Lab<'a> = harness::Lab<'a, Beside>;
@@ -62,15 +58,10 @@ type Lab<'a> = harness::Lab<'a, Beside>;
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut lab = harness::Lab::new(stage, Network::Routed)?;
     lab.serve_pods()?;
-    let daemon = |node: Node| {
-        let name = format!("daemon-of-{}", node.name());
-        Server::start(lab.topology.node(node)?, &name, &[DAEMON])
-    };
-    let daemons = Node::ALL.into_iter().map(daemon).collect::<Result<_>>()?;
+    lab.serve_nodes()?;
     let beside = Beside {
         times: RefCell::new(Table::new(["WHAT WAS FOLLOWED", "ms"])),
         _beyond: routes::before_the_agents(&lab)?,
-        _daemons: daemons,
     };
     lab.add_files([CLUSTER[0]].into_iter().chain(ADDRESSES))?;
     lab.write(SETTINGS, &settings("nodePortAddresses: []"))?;
