@@ -106,9 +106,10 @@ impl<'a> Lab<'a> {
 
     /// A field of the DaemonSet; empty if there is none.
     pub(super) fn set(&self, path: &str) -> Result<String> {
-        self.plane.kubectl_line(&format!(
-            "get {SET} --ignore-not-found -n {NAMESPACE} -o jsonpath={path}"
-        ))
+        let path = format!("jsonpath={path}");
+        let one = ["get", SET, "--ignore-not-found"];
+        let words = [&one[..], &["-n", NAMESPACE, "-o", &path]].concat();
+        self.plane.kubectl(&words)
     }
 
     /// Waits until a field of the DaemonSet is as it should be.

@@ -171,9 +171,9 @@ fn steady(lab: &Lab<'_>) -> Result<()> {
 
 fn upgrade(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let definitions = lab.chart.join("crds").display().to_string();
-    let line = format!("apply --server-side --force-conflicts -f {definitions}");
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
     lab.plane
-        .kubectl_line(&line)
+        .kubectl(&[&apply[..], &[&definitions]].concat())
         .context("apply definitions as the README says")?;
     let upgraded = || {
         lab.upgrade(&[
