@@ -23,6 +23,15 @@ impl Chance {
         z ^ (z >> 31)
     }
 
+    /// One of two.
+    pub fn either<T>(&mut self, even: T, odd: T) -> T {
+        if self.number().is_multiple_of(2) {
+            even
+        } else {
+            odd
+        }
+    }
+
     /// A moment in `from..to`, in whole microseconds; `from` if the range is empty.
     pub fn between(&mut self, from: Duration, to: Duration) -> Duration {
         let width = u64::try_from(to.saturating_sub(from).as_micros()).unwrap_or(u64::MAX);

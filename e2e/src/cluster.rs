@@ -6,20 +6,21 @@ mod agents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail, ensure};
 
+use crate::harness::logs;
 use crate::program::{Program, Running};
 use crate::topology::Topology;
 use crate::topology::world::{Node, Resident};
-use crate::waits::Waits;
+use crate::waits::{SOON, Waits};
 use crate::witness::{self, VirtualServer, VirtualServers};
 use crate::work_folder::WorkFolder;
 
 /// The programs under test and their folder.
 #[derive(Debug)]
-pub struct Cluster<'lab> {
+pub struct Cluster {
     // The order matters: programs end before their folder goes.
     agents: BTreeMap<Node, Running>,
     controller: Option<Running>,
@@ -28,20 +29,17 @@ pub struct Cluster<'lab> {
     /// Where agents read it, if they do.
     addresses: Option<PathBuf>,
     folder: WorkFolder,
-    topology: &'lab Topology,
+    topology: Arc<Topology>,
     waits: Waits,
 }
 
-/// How long a program may need to start and do its first work, on hardware.
-const START: Duration = Duration::from_secs(10);
-
-impl<'lab> Cluster<'lab> {
+impl Cluster {
     /// Writes the manifests and starts nothing yet.
     ///
     /// # Errors
     /// When the folder cannot be made.
     pub fn new(
-        topology: &'lab Topology,
+        topology: &Arc<Topology>,
         waits: Waits,
         manifests: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self> {
@@ -52,7 +50,7 @@ impl<'lab> Cluster<'lab> {
             socket: "controller.socket".into(),
             addresses: None,
             folder,
-            topology,
+            topology: Arc::clone(topology),
             waits,
         };
         std::fs::create_dir(cluster.manifests())?;
@@ -213,53 +211,41 @@ impl<'lab> Cluster<'lab> {
     ///
     /// # Errors
     /// When it does not in time, or ended.
-    pub fn wait_applied(&mut self, node: Node, before: usize) -> Result<Vec<u64>> {
-        let waits = self.waits;
+    pub fn wait_applied(&self, node: Node, before: usize) -> Result<Vec<u64>> {
         let what = format!("the agent of {} to apply its plan", node.name());
-        waits
-            .until(
-                &what,
-                START,
-                Duration::from_millis(10),
-                || {
-                    self.check_running()?;
-                    let applied = self.applied(node)?;
-                    Ok((applied.len() > before).then(|| applied[before..].to_vec()))
-                },
-                || format!("it has said so {before} times"),
-            )
-            .map_err(|error| self.with_logs(&error))
+        self.eventually(&what, || {
+            let applied = self.applied(node)?;
+            ensure!(applied.len() > before, "it has said so {before} times");
+            Ok(applied[before..].to_vec())
+        })
     }
 
     /// Waits until the kernel of a node gives new connections to exactly these virtual servers.
     ///
     /// # Errors
     /// When it does not in time (says what differs), or a program ended.
-    pub fn wait_virtual_servers(&mut self, node: Node, wanted: &VirtualServers) -> Result<()> {
-        let (waits, namespace) = (self.waits, self.topology.node(node)?);
-        let mut seen = VirtualServers::new();
-        let mut last = String::new();
+    pub fn wait_virtual_servers(&self, node: Node, wanted: &VirtualServers) -> Result<()> {
+        let namespace = self.topology.node(node)?;
+        self.eventually(&format!("the virtual servers of {}", node.name()), || {
+            let seen = witness::without_draining(witness::virtual_servers(namespace)?);
+            ensure!(seen == *wanted, difference(wanted, &seen));
+            Ok(())
+        })
+    }
+
+    fn eventually<T>(&self, what: &str, ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let runs = || self.check_running();
+        let waits = self.waits;
         waits
-            .until(
-                &format!("the virtual servers of {}", node.name()),
-                START,
-                Duration::from_millis(10),
-                || {
-                    self.check_running()?;
-                    seen = witness::without_draining(witness::virtual_servers(namespace)?);
-                    last = difference(wanted, &seen);
-                    Ok((seen == *wanted).then_some(()))
-                },
-                || "see below".to_owned(),
-            )
-            .map_err(|error| self.with_logs(&error.context(last)))
+            .eventually_while(what, SOON, runs, ask)
+            .map_err(|error| self.with_logs(error))
     }
 
     /// Waits for the first plan: the virtual servers and the end of the batch that made them.
     ///
     /// # Errors
     /// As the other waits.
-    pub fn wait_programmed(&mut self, node: Node, wanted: &VirtualServers) -> Result<()> {
+    pub fn wait_programmed(&self, node: Node, wanted: &VirtualServers) -> Result<()> {
         self.wait_virtual_servers(node, wanted)?;
         self.wait_applied(node, 0).map(drop)
     }
@@ -270,25 +256,23 @@ impl<'lab> Cluster<'lab> {
         self.agents.get(&node)?.memory_kb()
     }
 
-    /// An error with the last words of every program.
+    /// An error with the last lines of every program's log, unless it has them already.
     #[must_use]
-    pub fn with_logs(&self, error: &anyhow::Error) -> anyhow::Error {
-        let mut text = format!("{error:#}");
-        for name in [Node::A.name(), Node::B.name(), "controller"] {
-            let log =
-                std::fs::read(self.folder.path.join(format!("{name}.log"))).unwrap_or_default();
-            let log = String::from_utf8_lossy(&log).into_owned();
-            let lines: Vec<_> = log.lines().collect();
-            for line in &lines[lines.len().saturating_sub(8)..] {
-                text += &format!("\n  {name}: {line}");
-            }
-        }
-        anyhow!(text)
+    pub fn with_logs(&self, error: anyhow::Error) -> anyhow::Error {
+        logs::attach(error, || {
+            let names = [Node::A.name(), Node::B.name(), "controller"];
+            let tail = |name| {
+                let path = self.folder.path.join(format!("{name}.log"));
+                let log = std::fs::read(path).unwrap_or_default();
+                logs::tail(name, &String::from_utf8_lossy(&log), 8)
+            };
+            names.map(tail).concat()
+        })
     }
 
     /// Fails if a program ended by itself.
-    pub(crate) fn check_running(&mut self) -> Result<()> {
-        for running in self.agents.values_mut().chain(self.controller.iter_mut()) {
+    pub(crate) fn check_running(&self) -> Result<()> {
+        for running in self.agents.values().chain(&self.controller) {
             if let Some(status) = running.ended()? {
                 bail!("{} ended with {status}", running.line());
             }

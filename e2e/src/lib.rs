@@ -4,7 +4,7 @@
 //! [`topology`] builds nodes, pods and outsiders from them, [`traffic`] sends and answers in them,
 //! [`witness`] reads the kernel's own view, [`cluster`] runs the controller and the agents, and
 //! [`jaeger`] shows where the time of a change went, and
-//! [`scenario`] and [`demo`] tell stories with all of it. Expectations come from checked-in tables
+//! [`scenario`] (on a harness that all scenarios share) and [`demo`] tell stories with all of it. Expectations come from checked-in tables
 //! ([`expectation`]), never from the programs under test.
 //!
 //! Everything a scenario makes is a guard: processes end and namespaces go when it is dropped.
@@ -19,6 +19,7 @@ pub mod control_plane;
 pub mod demo;
 pub mod expectation;
 pub mod files;
+mod harness;
 mod installation;
 pub mod jaeger;
 pub mod light_agents;

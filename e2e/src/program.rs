@@ -81,6 +81,14 @@ impl Program {
         self.run_with_input(args, "")
     }
 
+    /// Like [`Program::run`], with arguments that are separated by single spaces.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn run_line(self, line: &str) -> Result<String> {
+        self.run(&line.split(' ').collect::<Vec<_>>())
+    }
+
     /// Starts it with pipes for its standard input and output.
     ///
     /// # Errors
@@ -188,7 +196,7 @@ impl Program {
             .stderr(log.try_clone()?)
             .spawn()
             .with_context(|| format!("start {line}"))?;
-        Ok(Running { line, child })
+        Ok(Running::new(line, child))
     }
 
     fn line(self, args: &[&str]) -> String {

@@ -14,19 +14,16 @@ use serde::de::DeserializeOwned;
 use crate::namespace::Namespace;
 use crate::program::{Program, Running};
 use crate::traffic::http;
-use crate::waits::Waits;
+use crate::waits::{LATER, Waits};
 
 /// Nobody else listens in the namespaces of the lab.
 const PORT: u16 = 9090;
-/// Until it answers, on hardware.
-const START: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs, with its store in a folder, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Prometheus<'lab> {
+pub(crate) struct Prometheus {
     _running: Running,
-    namespace: &'lab Namespace,
+    namespace: Namespace,
     waits: Waits,
 }
 
@@ -78,11 +75,11 @@ struct Group {
     rules: Vec<Rule>,
 }
 
-impl<'lab> Prometheus<'lab> {
+impl Prometheus {
     /// Starts it in a namespace, with this configuration and its files in a folder, and waits until it
     /// answers.
     pub(crate) fn start(
-        namespace: &'lab Namespace,
+        namespace: Namespace,
         waits: Waits,
         folder: &Path,
         configuration: &str,
@@ -106,9 +103,10 @@ impl<'lab> Prometheus<'lab> {
             namespace,
             waits,
         };
-        let answers = || Ok(prometheus.query("1").ok());
         let said = || std::fs::read_to_string(file("log")).unwrap_or_default();
-        waits.until("Prometheus", START, LOOK, answers, said)?;
+        waits.eventually("Prometheus", LATER, || {
+            prometheus.query("1").with_context(said)
+        })?;
         Ok(prometheus)
     }
 

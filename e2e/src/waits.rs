@@ -7,6 +7,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::stop;
 
+/// For one request or connection.
+pub(crate) const ANSWER: Duration = Duration::from_secs(3);
+/// For what programs do at once.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+/// For what takes several steps of several programs.
+pub(crate) const LATER: Duration = Duration::from_secs(30);
+
+/// Between two questions: a quarter of the time that the last one took, within these limits.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// How long waits may take here, as a multiple of what ordinary hardware needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Waits {
@@ -43,6 +54,47 @@ impl Waits {
     #[must_use]
     pub fn limit(&self, on_hardware: Duration) -> Duration {
         on_hardware.mul_f64(self.slowness)
+    }
+
+    /// Asks until the answer is no error.
+    ///
+    /// # Errors
+    /// When the deadline has passed: `what` was waited for, and the last error.
+    pub fn eventually<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.eventually_while(what, on_hardware, || Ok(()), ask)
+    }
+
+    /// The same as long as something else holds.
+    ///
+    /// # Errors
+    /// As [`Self::eventually`]; that of the other thing at once.
+    pub fn eventually_while<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        mut holds: impl FnMut() -> Result<()>,
+        mut ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let (limit, start) = (self.limit(on_hardware), Instant::now());
+        loop {
+            stop::check()?;
+            holds()?;
+            let asked = Instant::now();
+            match ask() {
+                Ok(answer) => return Ok(answer),
+                Err(last) if start.elapsed() >= limit => {
+                    let waited = limit.as_secs_f64();
+                    return Err(last.context(format!("waited {waited:.1} s for {what}")));
+                }
+                // A question that takes the machine long must not take it whole.
+                Err(_) => std::thread::sleep((asked.elapsed() / 4).clamp(PAUSE, LONGEST_PAUSE)),
+            }
+        }
     }
 
     /// Asks again and again until there is an answer; `every` is the time between questions.
@@ -109,6 +161,24 @@ mod tests {
             )
             .unwrap_err();
         assert_eq!(error.to_string(), "waited 0.0 s for rain: sun");
+    }
+
+    #[test]
+    fn the_last_error_is_reported_once_the_deadline_has_passed() {
+        let waits = Waits::with_slowness(1.0).unwrap();
+        let mut asked = 0;
+        let mut ask = |enough| {
+            asked += 1;
+            anyhow::ensure!(asked == enough, "asked {asked} times");
+            Ok(asked)
+        };
+        let answer = waits.eventually("rain", SOON, || ask(2));
+        assert_eq!(answer.unwrap(), 2);
+        let error = waits.eventually("rain", Duration::ZERO, || ask(2));
+        let error = format!("{:#}", error.unwrap_err());
+        assert_eq!(error, "waited 0.0 s for rain: asked 3 times");
+        let error = waits.eventually_while("rain", SOON, || bail!("night"), || Ok(()));
+        assert_eq!(error.unwrap_err().to_string(), "night");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Agents: started in their node's namespace, ended, and what they said.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::Cluster;
 use crate::program::{Ended, Program};
 use crate::topology::world::Node;
+use crate::waits::SOON;
 
-impl Cluster<'_> {
+impl Cluster {
     /// Starts the agent of a node.
     ///
     /// # Errors
@@ -96,15 +96,11 @@ impl Cluster<'_> {
     /// # Errors
     /// When it does not, or had ended before.
     pub fn stop_agent(&mut self, node: Node) -> Result<()> {
-        let mut agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
+        let agent = self.agents.remove(&node).with_context(|| no_agent(node))?;
         agent.ask_to_end()?;
-        let status = self.waits.until(
-            &format!("the agent of {} to end after SIGTERM", node.name()),
-            Duration::from_secs(5),
-            Duration::from_millis(10),
-            || agent.ended(),
-            || "it runs on".to_owned(),
-        )?;
+        let what = format!("the agent of {} to end after SIGTERM", node.name());
+        let ended = || agent.ended()?.context("it runs on");
+        let status = self.waits.eventually(&what, SOON, ended)?;
         if !status.success() {
             bail!(
                 "the agent of {} ended after SIGTERM with {status}",

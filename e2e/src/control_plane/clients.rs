@@ -66,6 +66,14 @@ impl ControlPlane {
         self.kubectl_with_input(arguments, "")
     }
 
+    /// Like [`Self::kubectl`], with arguments that are separated by single spaces.
+    ///
+    /// # Errors
+    /// As [`Self::kubectl`].
+    pub fn kubectl_line(&self, line: &str) -> Result<String> {
+        self.kubectl(&line.split(' ').collect::<Vec<_>>())
+    }
+
     /// Like [`Self::kubectl`], with text on its standard input.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ use authority::Authority;
 pub use clients::Reach;
 pub use part::Part;
 
+use crate::harness::logs;
 use crate::program::{Program, Running};
 use crate::waits::Waits;
 use crate::work_folder::WorkFolder;
@@ -151,7 +152,7 @@ impl ControlPlane {
     pub fn start_part(&mut self, part: Part) -> Result<()> {
         self.spawn(part)?;
         self.wait_serving(part)
-            .map_err(|error| self.with_logs(&error))
+            .map_err(|error| self.with_logs(error))
     }
 
     /// Starts a program that works with this API server as administrator. Its log is beside those of the parts.
@@ -170,16 +171,12 @@ impl ControlPlane {
     /// # Errors
     /// When it does not run, or does not end in time.
     pub fn stop(&mut self, part: Part) -> Result<()> {
-        let mut running = self.take(part)?;
+        let running = self.take(part)?;
         running.ask_to_end()?;
-        let waited = self.waits.until(
-            &format!("{} to end after SIGTERM", part.name()),
-            END,
-            Duration::from_millis(10),
-            || running.ended(),
-            || "it runs on".to_owned(),
-        );
-        waited.map(drop).map_err(|error| self.with_logs(&error))
+        let what = format!("{} to end after SIGTERM", part.name());
+        let ended = || running.ended()?.context("it runs on");
+        let waited = self.waits.eventually(&what, END, ended);
+        waited.map(drop).map_err(|error| self.with_logs(error))
     }
 
     /// Ends a part at once (SIGKILL).
@@ -225,11 +222,11 @@ impl ControlPlane {
     /// # Errors
     /// When one has ended by itself; with the last words of each. A part that was stopped is not
     /// missed.
-    pub fn check_running(&mut self) -> Result<()> {
-        for running in self.running.values_mut() {
+    pub fn check_running(&self) -> Result<()> {
+        for running in self.running.values() {
             if let Some(status) = running.ended()? {
                 let error = anyhow!("{} ended with {status}", running.line());
-                return Err(self.with_logs(&error));
+                return Err(self.with_logs(error));
             }
         }
         Ok(())
@@ -273,19 +270,20 @@ impl ControlPlane {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// An error with the last words of every part.
+    /// An error with the last words of every part, unless it has them already.
     #[must_use]
-    pub fn with_logs(&self, error: &anyhow::Error) -> anyhow::Error {
-        let mut text = format!("{error:#}");
-        for part in Part::ALL {
-            // A part that was never started has no log.
+    pub fn with_logs(&self, error: anyhow::Error) -> anyhow::Error {
+        logs::attach(error, || self.last_words())
+    }
+
+    /// The last lines of every part's log.
+    pub(crate) fn last_words(&self) -> String {
+        // A part that was never started has no log.
+        let tail = |part: Part| {
             let log = self.log(part).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            for line in &lines[lines.len().saturating_sub(LINES_SHOWN)..] {
-                text += &format!("\n  {}: {line}", part.name());
-            }
-        }
-        anyhow!(text)
+            logs::tail(part.name(), &log, LINES_SHOWN)
+        };
+        Part::ALL.map(tail).concat()
     }
 
     /// Chooses a port, and another one if somebody took it before the part could.

@@ -1,6 +1,5 @@
 //! When a part of the control plane serves: asked of the part itself, over the network.
 
-use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -8,44 +7,32 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::{ControlPlane, Part, START};
+use crate::program::Running;
 
 /// One question; a server that is just starting may hang.
 const QUESTION: Duration = Duration::from_secs(2);
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 impl ControlPlane {
     /// Waits until the API server says that it is ready, the store below it included.
     ///
     /// # Errors
     /// When it does not in time or has ended; with the last words of each part.
-    pub fn wait_ready(&mut self) -> Result<()> {
+    pub fn wait_ready(&self) -> Result<()> {
         self.wait_serving(Part::ApiServer)
-            .map_err(|error| self.with_logs(&error))
+            .map_err(|error| self.with_logs(error))
     }
 
-    pub(super) fn wait_serving(&mut self, part: Part) -> Result<()> {
+    pub(super) fn wait_serving(&self, part: Part) -> Result<()> {
+        let runs = || {
+            let running = self.running.get(&part);
+            if let Some(status) = running.map_or(Ok(None), Running::ended)? {
+                bail!("{} ended with {status}", part.name());
+            }
+            Ok(())
+        };
+        let what = format!("{} to serve", part.name());
         let waits = self.waits;
-        let last = RefCell::new(String::new());
-        waits.until(
-            &format!("{} to serve", part.name()),
-            START,
-            ASK_AGAIN,
-            || {
-                if let Some(running) = self.running.get_mut(&part)
-                    && let Some(status) = running.ended()?
-                {
-                    bail!("{} ended with {status}", part.name());
-                }
-                match self.ask(part) {
-                    Ok(()) => Ok(Some(())),
-                    Err(error) => {
-                        last.replace(format!("{error:#}"));
-                        Ok(None)
-                    }
-                }
-            },
-            || last.take(),
-        )
+        waits.eventually_while(&what, START, runs, || self.ask(part))
     }
 
     fn ask(&self, part: Part) -> Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, value_parser};
 
-use super::kubelet::{AddressPool, Kubelet, LabNode};
+use super::kubelet::Kubelet;
 use super::{ControlPlane, FROM_A_GUEST, Options, PORT_ATTEMPTS, Part, Reach, Store};
 use crate::jaeger::{Jaeger, Ports};
 use crate::scenario::Stage;
@@ -53,19 +53,12 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     if !arguments.controllers.is_empty() {
         options.controllers.clone_from(&arguments.controllers);
     }
-    let mut plane = ControlPlane::start(stage.waits, options)?;
-    let mut pool = AddressPool::new();
-    for number in 1..=arguments.nodes {
-        let node = LabNode::numbered(number);
-        pool.add_range(&node.name, &LabNode::first_pod(number), POD_ROOM)?;
-    }
-    let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
-    for number in 1..=arguments.nodes {
-        kubelet.register(&LabNode::numbered(number).object())?;
-    }
+    let plane = ControlPlane::start(stage.waits, options)?;
+    let kubeconfig = plane.kubeconfig(Reach::Here);
+    let _kubelet = Kubelet::start_with_nodes(&kubeconfig, arguments.nodes, POD_ROOM)?;
     // After the control plane, so that it ends before its log's folder goes.
     let started = arguments.traces.then(|| start_jaeger(stage, &plane));
-    let mut jaeger = started.transpose()?;
+    let jaeger = started.transpose()?;
     announce(stage, &plane, &arguments.users, jaeger.as_ref())?;
     let closed = if arguments.ignore_stdin {
         Arc::default()
@@ -74,7 +67,7 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     };
     while !stop::asked() && !closed.load(Ordering::Relaxed) {
         plane.check_running()?;
-        jaeger.as_mut().map_or(Ok(()), Jaeger::check_running)?;
+        jaeger.as_ref().map_or(Ok(()), Jaeger::check_running)?;
         std::thread::sleep(LOOK_AGAIN);
     }
     Ok(true)

@@ -36,7 +36,7 @@ const CHANGES: [(&str, &str); 2] = [
 pub(super) fn show_all(
     stage: &Stage,
     checks: &mut Checks,
-    cluster: &mut Cluster<'_>,
+    cluster: &mut Cluster,
     topology: &Topology,
     mut texts: Vec<(String, String)>,
 ) -> Result<Manifests> {
@@ -71,7 +71,7 @@ pub(super) fn show_all(
             let name = format!("{what}: {} follows", arrival.node.name());
             checks.check_quietly(
                 &name,
-                arrival.seen.map(drop).map_err(|e| cluster.with_logs(&e)),
+                arrival.seen.map(drop).map_err(|e| cluster.with_logs(e)),
             );
         }
     }
@@ -86,7 +86,7 @@ struct Arrival {
 
 fn make(
     waits: Waits,
-    cluster: &Cluster<'_>,
+    cluster: &Cluster,
     topology: &Topology,
     text: &str,
     wanted: &Manifests,

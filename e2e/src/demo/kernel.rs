@@ -19,7 +19,7 @@ use crate::witness::{self, VirtualServer};
 pub(super) fn show(
     console: Console,
     checks: &mut Checks,
-    cluster: &Cluster<'_>,
+    cluster: &Cluster,
     topology: &Topology,
     node: Node,
 ) -> Result<()> {

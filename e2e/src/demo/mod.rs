@@ -7,6 +7,7 @@ mod kernel;
 mod requests;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -46,7 +47,7 @@ pub fn run(stage: &Stage, keep: bool) -> Result<bool> {
     let texts = manifests(&stage.files)?;
 
     console.heading("A cluster of two nodes in two zones");
-    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let topology = Arc::new(Topology::build(Network::Routed, stage.waits)?);
     let _servers = Pod::all()
         .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
         .collect::<Result<Vec<_>>>()?;
@@ -134,7 +135,7 @@ fn pod_at(address: SocketAddr) -> String {
 }
 
 /// The end of a demo, and whether it showed what it claims.
-fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Duration, claim: &str) {
+fn summary(console: Console, checks: &Checks, cluster: &Cluster, took: Duration, claim: &str) {
     console.heading("Summary");
     let memory = Node::ALL.map(|node| {
         let kb = cluster.agent_memory_kb(node).unwrap_or(0);
@@ -145,7 +146,7 @@ fn summary(console: Console, checks: &Checks, cluster: &Cluster<'_>, took: Durat
     console.verdict(checks.all_passed(), claim);
 }
 
-fn stay(console: Console, cluster: &Cluster<'_>) -> Result<()> {
+fn stay(console: Console, cluster: &Cluster) -> Result<()> {
     let folder = cluster.manifests();
     let folder = folder.display();
     console.heading("It keeps running until you end it (Ctrl-C). Try, from another terminal:");

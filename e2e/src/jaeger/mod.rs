@@ -12,7 +12,6 @@ mod trace;
 
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -22,10 +21,8 @@ pub use query::Query;
 pub use trace::{Span, Trace};
 
 use crate::program::{Program, Running};
-use crate::waits::Waits;
+use crate::waits::{LATER, Waits};
 
-/// Until it serves, on hardware.
-const START: Duration = Duration::from_secs(20);
 /// What it listens on otherwise; any free port of loopback will do.
 const UNUSED: [&str; 9] = [
     "admin.http",
@@ -71,19 +68,16 @@ impl Jaeger {
         }));
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let log_file = File::create(log).with_context(|| format!("create {}", log.display()))?;
-        let mut jaeger = Self {
+        let jaeger = Self {
             running: Program::Jaeger.start(&words, &log_file)?,
             ports,
         };
         let query = jaeger.query();
         let said = || std::fs::read_to_string(log).unwrap_or_default();
-        let answers = || {
-            if let Err(error) = jaeger.check_running() {
-                bail!("{error:#}: {}", said());
-            }
-            Ok(query.answers().then_some(()))
-        };
-        waits.until("Jaeger", START, Duration::from_millis(100), answers, said)?;
+        let runs = || jaeger.check_running().with_context(said);
+        waits.eventually_while("Jaeger", LATER, runs, || {
+            query.answers().then_some(()).with_context(said)
+        })?;
         Ok(jaeger)
     }
 
@@ -103,7 +97,7 @@ impl Jaeger {
     ///
     /// # Errors
     /// With its exit status.
-    pub fn check_running(&mut self) -> Result<()> {
+    pub fn check_running(&self) -> Result<()> {
         match self.running.ended()? {
             Some(status) => bail!("Jaeger ended with {status}"),
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! A program that was started: a guard, and a way to stop, pause and measure it.
 
 use std::process::{Child, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
@@ -19,17 +20,32 @@ pub struct Ended {
 /// A program that runs; dropping it ends it with SIGKILL and reaps it.
 #[derive(Debug)]
 pub struct Running {
-    pub(super) line: String,
-    pub(super) child: Child,
+    line: String,
+    pid: u32,
+    // Asking whether it has ended may reap it.
+    child: Mutex<Child>,
 }
 
 impl Running {
+    pub(super) fn new(line: String, child: Child) -> Self {
+        Self {
+            line,
+            pid: child.id(),
+            child: Mutex::new(child),
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        // A thread that panicked while it held this left a process id behind, which stays right.
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How it ended, if it did.
     ///
     /// # Errors
     /// When the kernel cannot tell.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child
+    pub fn ended(&self) -> Result<Option<ExitStatus>> {
+        self.child()
             .try_wait()
             .with_context(|| format!("look at {}", self.line))
     }
@@ -43,7 +59,7 @@ impl Running {
     /// Its number, as the kernel knows it.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// Its resident memory in kB, while it runs.
@@ -66,7 +82,7 @@ impl Running {
     }
 
     fn status(&self, name: &str) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse().ok()
     }
@@ -75,14 +91,14 @@ impl Running {
     /// hundredths.
     #[must_use]
     pub fn cpu_seconds(&self) -> Option<f64> {
-        cpu_seconds(self.child.id())
+        cpu_seconds(self.pid)
     }
 
     /// Asks it to end (SIGTERM).
     ///
     /// # Errors
     /// When it has ended by itself already.
-    pub fn ask_to_end(&mut self) -> Result<()> {
+    pub fn ask_to_end(&self) -> Result<()> {
         self.signal(Signal::SIGTERM)
     }
 
@@ -90,7 +106,7 @@ impl Running {
     ///
     /// # Errors
     /// When it has ended by itself already.
-    pub fn pause(&mut self) -> Result<()> {
+    pub fn pause(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
@@ -98,15 +114,15 @@ impl Running {
     ///
     /// # Errors
     /// When it has ended by itself already.
-    pub fn resume(&mut self) -> Result<()> {
+    pub fn resume(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
-    fn signal(&mut self, signal: Signal) -> Result<()> {
+    fn signal(&self, signal: Signal) -> Result<()> {
         if let Some(status) = self.ended()? {
             bail!("{} had already ended with {status}", self.line);
         }
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id())?);
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid)?);
         nix::sys::signal::kill(pid, signal)
             .with_context(|| format!("send {signal} to {}", self.line))
     }
@@ -115,14 +131,15 @@ impl Running {
     ///
     /// # Errors
     /// When it had ended by itself, or the kernel refuses.
-    pub fn kill(mut self) -> Result<()> {
+    pub fn kill(self) -> Result<()> {
         if let Some(status) = self.ended()? {
             bail!("{} had already ended with {status}", self.line);
         }
-        self.child
+        let mut child = self.child();
+        child
             .kill()
             .with_context(|| format!("kill {}", self.line))?;
-        self.child
+        child
             .wait()
             .with_context(|| format!("reap {}", self.line))?;
         Ok(())
@@ -132,8 +149,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // Nothing useful can be done here about a child that is gone already.
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
+        let mut child = self.child();
+        let _killed = child.kill();
+        let _reaped = child.wait();
     }
 }
 

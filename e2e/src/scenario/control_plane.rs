@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{Checks, Scenario, Stage};
-use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{ControlPlane, Options, Part, Reach};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -50,18 +50,8 @@ spec:
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut plane = ControlPlane::start(stage.waits, Options::default())?;
     checks.passed("etcd, the API server and the controllers serve");
-    let mut pool = AddressPool::new();
-    for number in 1..=NODES {
-        pool.add_range(
-            &format!("node-{number}"),
-            &LabNode::first_pod(number),
-            POD_ROOM,
-        )?;
-    }
-    let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
-    for number in 1..=NODES {
-        kubelet.register(&LabNode::numbered(number).object())?;
-    }
+    let kubeconfig = plane.kubeconfig(Reach::Here);
+    let kubelet = Kubelet::start_with_nodes(&kubeconfig, NODES, POD_ROOM)?;
     plane.apply(SERVICE)?;
     for name in ["web-1", "web-2", "web-3"] {
         plane.apply(&pod(name))?;
@@ -125,45 +115,37 @@ fn slices_hold_pods(
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    anyhow::ensure!(
+    ensure!(
         wanted.len() == 2 * count,
         "{count} pods have the addresses {wanted:?}"
     );
-    stage
-        .waits
-        .until(
-            "the slices to have the addresses of all pods",
-            SLICE,
-            Duration::from_millis(50),
-            || {
-                let seen = endpoints(plane)?;
-                let ready = seen.iter().filter(|endpoint| endpoint.ready);
-                let ready: BTreeSet<String> =
-                    ready.map(|endpoint| endpoint.address.clone()).collect();
-                Ok((ready == wanted && seen.len() == wanted.len()).then_some(()))
-            },
-            || format!("they hold {:?}, not {wanted:?}", endpoints(plane)),
-        )
-        .map_err(|error| plane.with_logs(&error))
+    let what = "the slices to have the addresses of all pods";
+    let held = stage.waits.eventually(what, SLICE, || {
+        let seen = endpoints(plane)?;
+        let ready = seen.iter().filter(|endpoint| endpoint.ready);
+        let ready: BTreeSet<String> = ready.map(|endpoint| endpoint.address.clone()).collect();
+        ensure!(
+            ready == wanted && seen.len() == wanted.len(),
+            "they hold {seen:?}, not {wanted:?}"
+        );
+        Ok(())
+    });
+    held.map_err(|error| plane.with_logs(error))
 }
 
 /// Deletes a pod and looks at its endpoints until they are gone.
 fn leaving(stage: &Stage, plane: &ControlPlane, kubelet: &Kubelet, count: usize) -> Result<()> {
     kubelet.set_grace(stage.waits.limit(Duration::from_secs(2)));
     plane.kubectl(&["delete", "pod", "web-1", "--wait=false"])?;
-    stage.waits.until(
-        "endpoints of both families that terminate and serve",
-        SLICE,
-        Duration::from_millis(20),
-        || {
-            let seen = endpoints(plane)?;
-            let leaving = seen
-                .iter()
-                .filter(|endpoint| endpoint.terminating && endpoint.serving);
-            Ok((leaving.count() == 2).then_some(()))
-        },
-        || format!("the slices hold {:?}", endpoints(plane)),
-    )?;
+    let what = "endpoints of both families that terminate and serve";
+    stage.waits.eventually(what, SLICE, || {
+        let seen = endpoints(plane)?;
+        let leaving = seen
+            .iter()
+            .filter(|endpoint| endpoint.terminating && endpoint.serving);
+        ensure!(leaving.count() == 2, "the slices hold {seen:?}");
+        Ok(())
+    })?;
     slices_hold_pods(stage, plane, kubelet, count - 1)
 }
 
@@ -177,7 +159,7 @@ fn crowd(stage: &Stage, plane: &mut ControlPlane, kubelet: &Kubelet, others: usi
     }
     kubelet
         .wait_running(stage.waits, others + CROWD, SLICE * 3)
-        .map_err(|error| plane.with_logs(&error))?;
+        .map_err(|error| plane.with_logs(error))?;
     plane.kubectl(&["scale", "deployment", "crowd", "--replicas=0"])?;
     kubelet.wait_running(stage.waits, others, SLICE * 3)
 }

@@ -171,29 +171,22 @@ fn judge_restarts(checks: &mut Checks, counted: &[Counted]) {
 
 /// What there are many of goes into few messages, and what rules need does not grow.
 fn judge_bulk(checks: &mut Checks, small: &Counted, large: &Counted) {
-    checks.check("entries of sets go many in a message, S-160", {
-        let servers = large.whole.of(OpKind::Ipvs);
-        let entries = large.whole.of(OpKind::Set);
-        let messages = large.whole.sent.writes.saturating_sub(servers);
-        if messages * 10 <= entries {
-            Ok(())
-        } else {
-            Err(anyhow::anyhow!("{messages} messages for {entries} entries"))
-        }
-    });
-    checks.check("rules, settings and routes cost the same at any scale", {
-        let fixed = |asked: &Asked| {
-            [OpKind::Rules, OpKind::Link, OpKind::Sysctl].map(|kind| asked.of(kind))
-        };
-        let (few, many) = (fixed(&small.whole), fixed(&large.whole));
-        if few == many {
-            Ok(())
-        } else {
-            Err(anyhow::anyhow!(
-                "{few:?} at 100 Services, {many:?} at 1,000"
-            ))
-        }
-    });
+    let servers = large.whole.of(OpKind::Ipvs);
+    let entries = large.whole.of(OpKind::Set);
+    let messages = large.whole.sent.writes.saturating_sub(servers);
+    checks.require(
+        "entries of sets go many in a message, S-160",
+        messages * 10 <= entries,
+        &format!("{messages} messages for {entries} entries"),
+    );
+    let fixed =
+        |asked: &Asked| [OpKind::Rules, OpKind::Link, OpKind::Sysctl].map(|kind| asked.of(kind));
+    let (few, many) = (fixed(&small.whole), fixed(&large.whole));
+    checks.require(
+        "rules, settings and routes cost the same at any scale",
+        few == many,
+        &format!("{few:?} at 100 Services, {many:?} at 1,000"),
+    );
 }
 
 fn same(left: &Asked, right: &Asked) -> Result<()> {

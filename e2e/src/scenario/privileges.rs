@@ -1,26 +1,29 @@
 //! What an agent needs of the node before it runs, and how little it needs then.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::thread::{
     CapabilitySet, capability_is_in_bounding_set, remove_capability_from_bounding_set,
 };
 
-use super::packet_path::{cluster_files, every_client, serve};
+use super::packet_path::{cluster_manifests, every_client};
 use super::{Checks, Scenario, Stage};
 use crate::cluster::Cluster;
+use crate::files::CLUSTER;
+use crate::manifests::Manifests;
 use crate::program::Program;
+use crate::topology::Network;
 use crate::topology::world::Node;
-use crate::topology::{Network, Topology};
-use crate::{mounts, witness};
+use crate::{harness, mounts};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "privileges",
     shows: "init sets what needs many privileges, and the agent then runs with few",
     run,
 };
+
+type Lab<'a> = harness::Lab<'a, Manifests>;
 
 const NODE: Node = Node::A;
 /// Settings that init has to change, as they are before, and what it makes of them.
@@ -40,16 +43,27 @@ const WRONG: [(&str, &str, &str); 4] = [
 ];
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    the_machine(stage, checks)?;
-    let (manifests, texts) = cluster_files(&stage.files)?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let servers = serve(&topology)?;
-    let mut cluster = Cluster::new(&topology, stage.waits, texts)?;
-    stage.console.heading("an agent with few privileges");
-    let node = topology.node(NODE)?;
+    let manifests = cluster_manifests(&stage.files)?;
+    let mut lab = harness::Lab::new(stage, Network::Routed)?.with(manifests);
+    lab.serve_pods()?;
+    lab.serve_nodes()?;
+    lab.add_files(CLUSTER)?;
+    lab.run_parts(
+        checks,
+        &[
+            ("the machine", the_machine),
+            ("init", init),
+            ("an agent with few privileges", few_privileges),
+            ("what an operator asks", tools),
+        ],
+    )
+}
+
+fn init(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("an agent with few privileges");
+    let node = lab.node(NODE)?;
     node.set(&WRONG.map(|(name, before, _)| (name.to_owned(), before)))?;
-    let state = cluster.state_folder(NODE).display().to_string();
+    let state = lab.cluster.state_folder(NODE).display().to_string();
     let init = || node.inside(|| Program::Agent.run(&["init", "--state-dir", &state]));
     let told = init()?;
     checks.check(
@@ -64,54 +78,40 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     );
     let again = init()?;
     checks.check("a second init changes nothing", none_set(&again));
+    Ok(())
+}
+
+fn few_privileges(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let wanted = lab.state.virtual_servers();
+    let cluster = &mut lab.cluster;
     cluster.start_controller()?;
     cluster.start_agent(Node::B)?;
     cluster.start_agent_after(NODE, &[], give_up_privileges)?;
-    cluster.wait_programmed(NODE, &manifests.virtual_servers())?;
+    cluster.wait_programmed(NODE, &wanted)?;
     checks.check(
         "with CAP_NET_ADMIN and CAP_NET_RAW, and settings read-only, the plan is in force (S-181)",
-        without_errors(&cluster),
+        without_errors(cluster),
     );
     checks.check(
         "it has no other capability",
         has_few(cluster.agent_pid(NODE)?),
     );
-    cluster.wait_programmed(Node::B, &manifests.virtual_servers())?;
-    every_client(stage, checks, &topology, &servers, &manifests)?;
+    cluster.wait_programmed(Node::B, &wanted)?;
+    every_client(lab, checks, &lab.state)?;
     checks.check(
         "an agent that may asks to be ended last when memory runs out (S-210)",
-        is_last(cluster.agent_pid(Node::B)?),
+        is_last(lab.cluster.agent_pid(Node::B)?),
     );
-    tools(
-        stage,
-        checks,
-        &cluster,
-        &topology,
-        manifests.virtual_servers().len(),
-    )
+    Ok(())
 }
 
 /// What an operator asks on the node.
-fn tools(
-    stage: &Stage,
-    checks: &mut Checks,
-    cluster: &Cluster<'_>,
-    topology: &Topology,
-    servers: usize,
-) -> Result<()> {
-    let node = topology.node(NODE)?;
-    let state = cluster.state_folder(NODE).display().to_string();
-    stage.console.heading("what an operator asks");
-    let plan = cluster.state_folder(NODE).join("plan");
-    let every = Duration::from_millis(50);
-    let there = || Ok(plan.exists().then_some(()));
-    stage.waits.until(
-        "the plan on disk",
-        Duration::from_secs(10),
-        every,
-        there,
-        || "it is not there".to_owned(),
-    )?;
+fn tools(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let node = lab.node(NODE)?;
+    let state = lab.cluster.state_folder(NODE).display().to_string();
+    let servers = lab.state.virtual_servers().len();
+    lab.heading("what an operator asks");
+    lab.wait_plan_on_disk(NODE)?;
     let ask = |words: &[&str]| {
         let words = [words, &["-o", "json", "--state-dir", &state]].concat();
         node.inside(|| Program::Agent.try_with_input(&words, ""))
@@ -145,8 +145,8 @@ fn tools(
 }
 
 /// In the first network namespace the limit of tracked connections can be set.
-fn the_machine(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    stage.console.heading("the machine");
+fn the_machine(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("the machine");
     let state = crate::work_folder::WorkFolder::make()?;
     let state = state.path.display().to_string();
     Program::Agent.run(&["init", "--state-dir", &state])?;
@@ -159,17 +159,15 @@ fn the_machine(stage: &Stage, checks: &mut Checks) -> Result<()> {
         Ok(text.trim().parse()?)
     };
     let (limit, buckets) = (number("nf_conntrack_max")?, number("nf_conntrack_buckets")?);
-    checks.check(
+    checks.require(
         "the limit of tracked connections follows the processors (S-178)",
-        (limit == wanted)
-            .then_some(())
-            .with_context(|| format!("{limit}, not {wanted}")),
+        limit == wanted,
+        &format!("{limit}, not {wanted}"),
     );
-    checks.check(
+    checks.require(
         "and the hash table follows the limit (S-178)",
-        (buckets >= wanted / 4)
-            .then_some(())
-            .with_context(|| format!("{buckets} buckets")),
+        buckets >= wanted / 4,
+        &format!("{buckets} buckets"),
     );
     Ok(())
 }
@@ -195,7 +193,7 @@ fn none_set(told: &str) -> Result<()> {
     }
 }
 
-fn without_errors(cluster: &Cluster<'_>) -> Result<()> {
+fn without_errors(cluster: &Cluster) -> Result<()> {
     let said = cluster.said(NODE)?;
     let errors: Vec<_> = said.lines().filter(|line| line.contains("ERROR")).collect();
     ensure!(errors.is_empty(), "{}", errors.join("\n"));

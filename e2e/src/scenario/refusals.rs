@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -13,6 +12,7 @@ use serde::Deserialize;
 use super::{Checks, Scenario, Stage};
 use crate::files::REFUSALS;
 use crate::program::{Deprived, Ended, Program};
+use crate::waits::SOON;
 use crate::work_folder::WorkFolder;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -107,33 +107,24 @@ fn judge(table: &Table, name: &str, ended: &Ended, folder: &Path) -> Result<()> 
 
 /// Does something while the kernel has no IPVS and cannot load it.
 fn without_ipvs(stage: &Stage, act: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
-    let gone = || -> Result<Option<()>> {
+    let unloaded = || {
         let modules = std::fs::read_to_string("/proc/modules").context("read /proc/modules")?;
-        let names: Vec<_> = modules
-            .lines()
-            .filter_map(|line| line.split(' ').next())
-            .collect();
-        let ours: Vec<_> = names
-            .into_iter()
-            .filter(|name| name.starts_with("ip_vs"))
-            .collect();
+        let names = modules.lines().filter_map(|line| line.split(' ').next());
+        let ours: Vec<_> = names.filter(|name| name.starts_with("ip_vs")).collect();
         // Schedulers and helpers use ip_vs itself, so it goes last. One still in use by a
         // namespace that is just going away goes at the next try.
-        for name in ours
-            .iter()
-            .filter(|name| **name != "ip_vs")
-            .chain(ours.iter())
-        {
+        let others = ours.iter().filter(|name| **name != "ip_vs");
+        for name in others.chain(&ours) {
             drop(Program::Modprobe.run(&["-r", name]));
         }
-        Ok((!Path::new("/proc/net/ip_vs").exists()).then_some(()))
+        ensure!(
+            !Path::new("/proc/net/ip_vs").exists(),
+            "it is in use; this scenario needs a machine for itself, the lab's guest"
+        );
+        Ok(())
     };
-    let missing =
-        || "it is in use; this scenario needs a machine for itself, the lab's guest".into();
-    let (limit, every) = (Duration::from_secs(5), Duration::from_millis(200));
-    stage
-        .waits
-        .until("ip_vs to be unloaded", limit, every, gone, missing)?;
+    let waits = stage.waits;
+    waits.eventually("ip_vs to be unloaded", SOON, unloaded)?;
     // Only IPVS is to be missing: listing sets loads what they need.
     Program::Ipset.run(&["list", "-n"])?;
     let loader = Loader::take_away()?;
@@ -200,21 +191,19 @@ fn controller_away(
 ) -> Result<()> {
     let path = folder.join("agent.log");
     let log = std::fs::File::create(&path).context("create the agent's log")?;
-    let mut agent = Program::Agent.start(arguments, &log)?;
+    let agent = Program::Agent.start(arguments, &log)?;
     let said = || std::fs::read_to_string(&path).context("read the agent's log");
     let complaints = |text: &str| {
         text.lines()
             .filter(|line| line.contains("no controller;"))
             .count()
     };
-    let (limit, every) = (Duration::from_secs(10), Duration::from_millis(50));
-    let waited = stage.waits.until(
-        "the agent to look for its controller more than once",
-        limit,
-        every,
-        || Ok((complaints(&said()?) >= 3).then_some(())),
-        || said().unwrap_or_default(),
-    );
+    let what = "the agent to look for its controller more than once";
+    let waited = stage.waits.eventually(what, SOON, || {
+        let said = said()?;
+        ensure!(complaints(&said) >= 3, "{said}");
+        Ok(())
+    });
     checks.check(
         "an agent without a controller says so and tries again",
         waited,
@@ -225,18 +214,14 @@ fn controller_away(
         .map_or(Ok(()), |status| Err(anyhow::anyhow!("it ended: {status}")));
     checks.check("and does not end", running);
     agent.ask_to_end()?;
-    let ended = stage.waits.until(
-        "the agent to end",
-        limit,
-        every,
-        || agent.ended(),
-        said_nothing,
-    )?;
-    let status = ended
-        .success()
-        .then_some(())
-        .with_context(|| format!("it ended with {ended}"));
-    checks.check("until it is asked to, with code 0 (S-199)", status);
+    let ended = stage.waits.eventually("the agent to end", SOON, || {
+        agent.ended()?.context("it goes on")
+    })?;
+    checks.require(
+        "until it is asked to, with code 0 (S-199)",
+        ended.success(),
+        &format!("it ended with {ended}"),
+    );
     checks.check(
         "and wrote nothing without a plan (S-183)",
         nothing_of_ours(),
@@ -275,8 +260,4 @@ fn in_these_words(table: &Table, log: &str, folder: &Path) -> Result<()> {
         row.says
     );
     Ok(())
-}
-
-fn said_nothing() -> String {
-    "it goes on".to_owned()
 }

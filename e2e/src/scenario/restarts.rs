@@ -5,20 +5,24 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::packet_path::{POD_PORTS, cluster_files};
+use super::packet_path::cluster_manifests;
 use super::{Checks, Scenario, Stage};
 use crate::chance::Chance;
 use crate::cluster::Cluster;
 use crate::console::{Console, Table};
+use crate::files::CLUSTER;
+use crate::harness;
+use crate::harness::loads::{Finished, Loads};
 use crate::manifests::Manifests;
-use crate::topology::world::{Node, Pod, Resident};
-use crate::topology::{Network, Topology};
+use crate::topology::Network;
+use crate::topology::world::{Node, Resident};
 use crate::traffic::Protocol;
-use crate::traffic::load::{Load, Rate, Tally};
-use crate::traffic::server::Server;
+use crate::traffic::load::Rate;
 use crate::{waits, witness};
+
+type Lab<'a> = harness::Lab<'a, Manifests>;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "restarts",
@@ -45,30 +49,29 @@ enum Act {
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let (manifests, texts) = cluster_files(&stage.files)?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _servers = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
-    let mut cluster = Cluster::new(&topology, stage.waits, texts)?;
-    cluster.start()?;
+    let manifests = cluster_manifests(&stage.files)?;
+    let mut lab = harness::Lab::new(stage, Network::Routed)?.with(manifests);
+    lab.serve_pods()?;
+    lab.add_files(CLUSTER)?;
+    lab.cluster.start()?;
     for node in Node::ALL {
-        cluster.wait_programmed(node, &manifests.virtual_servers())?;
+        let wanted = lab.state.virtual_servers();
+        lab.cluster.wait_programmed(node, &wanted)?;
     }
-    let before = Node::ALL
-        .map(|node| topology.node(node).and_then(witness::everything))
-        .into_iter()
-        .collect::<Result<Vec<_>>>()?;
-    stage
-        .console
-        .line(&format!("seed {} (repeat with --seed {0})", stage.seed));
-    let disturbed = disturb(stage, &topology, &mut cluster, &manifests)?;
-    judge(stage.console, checks, &disturbed.loads, &disturbed.acts);
+    lab.run_parts(checks, &[("kills under load", kills)])
+}
+
+fn kills(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let [a, b] = Node::ALL.map(|node| lab.everything(node));
+    let before = [a?, b?];
+    lab.line(&format!("seed {} (repeat with --seed {0})", lab.stage.seed));
+    let disturbed = disturb(lab)?;
+    judge(lab.stage.console, checks, &disturbed.loads, &disturbed.acts);
     for (node, before) in Node::ALL.into_iter().zip(before) {
         let what = format!("after the last restart {} is as it was", node.name());
-        let settled = cluster.wait_virtual_servers(node, &manifests.virtual_servers());
-        let same = || witness::must_equal(&before, &witness::everything(topology.node(node)?)?);
+        let wanted = lab.state.virtual_servers();
+        let settled = lab.cluster.wait_virtual_servers(node, &wanted);
+        let same = || witness::must_equal(&before, &lab.everything(node)?);
         checks.check(&what, settled.and_then(|()| same()));
     }
     Ok(())
@@ -80,70 +83,45 @@ struct Disturbed {
     acts: Vec<(Program, Act)>,
 }
 
-/// A load, in words, with what came of it.
-struct Finished {
-    name: String,
-    rate: Rate,
-    tally: Tally,
-}
-
-fn disturb(
-    stage: &Stage,
-    topology: &Topology,
-    cluster: &mut Cluster<'_>,
-    manifests: &Manifests,
-) -> Result<Disturbed> {
+fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
     let clients = [
-        Resident::Pod(Pod {
-            node: Node::A,
-            number: 3,
-        }),
+        Resident::Pod(Node::A.pod(3)),
         Resident::Node(Node::B),
         Resident::Outside,
     ];
     // A little later than now, so that all loads begin together.
     let start = Instant::now() + Duration::from_millis(200);
-    let mut loads = Vec::new();
+    let mut loads = Loads::at(start);
     for client in clients {
         for (service, protocol) in [("web", Protocol::Tcp), ("dns", Protocol::Udp)] {
             let rate = Rate {
                 protocol,
-                targets: targets(manifests, service, protocol)?,
+                targets: targets(&lab.state, service, protocol)?,
                 per_second: PER_SECOND,
                 lasts: LASTS,
-                deadline: stage.waits.limit(Duration::from_secs(2)),
+                deadline: lab.limit(Duration::from_secs(2)),
             };
             let name = format!("{} -> {service} {protocol}", client.name());
-            loads.push((name, Load::start(topology.of(client)?, &rate, start)?, rate));
+            loads.add(name, lab.topology.of(client)?, rate)?;
         }
     }
     let mut batches = BTreeMap::new();
     let mut acts = Vec::new();
-    for (moment, program, act) in schedule(&mut Chance::from_seed(stage.seed)) {
+    for (moment, program, act) in schedule(&mut Chance::from_seed(lab.stage.seed)) {
         waits::sleep_until(start + moment)?;
         if let (Program::Agent(node), Act::Start) = (program, act) {
-            batches.insert(node, cluster.applied(node)?.len());
+            batches.insert(node, lab.cluster.applied(node)?.len());
         }
-        disturb_once(cluster, program, act)
+        disturb_once(&mut lab.cluster, program, act)
             .with_context(|| format!("{:.1} s after the start", moment.as_secs_f64()))?;
         acts.push((program, act));
     }
-    let mut finished = Vec::new();
-    for (name, load, rate) in loads {
-        finished.push(Finished {
-            name,
-            tally: load.finish()?,
-            rate,
-        });
-    }
+    let loads = loads.finish()?;
     // The last of each has to come to its work as well.
     for (node, batches) in batches {
-        cluster.wait_applied(node, batches)?;
+        lab.cluster.wait_applied(node, batches)?;
     }
-    Ok(Disturbed {
-        loads: finished,
-        acts,
-    })
+    Ok(Disturbed { loads, acts })
 }
 
 fn targets(manifests: &Manifests, service: &str, protocol: Protocol) -> Result<Vec<SocketAddr>> {
@@ -159,14 +137,13 @@ fn targets(manifests: &Manifests, service: &str, protocol: Protocol) -> Result<V
     Ok(targets)
 }
 
-fn disturb_once(cluster: &mut Cluster<'_>, program: Program, act: Act) -> Result<()> {
+fn disturb_once(cluster: &mut Cluster, program: Program, act: Act) -> Result<()> {
     match (program, act) {
         (Program::Controller, Act::Kill) => cluster.kill_controller(),
         (Program::Controller, Act::Start) => cluster.start_controller(),
         (Program::Agent(node), Act::Kill) => cluster.kill_agent(node),
         (Program::Agent(node), Act::Start) => cluster.start_agent(node),
     }
-    .map_err(|error| cluster.with_logs(&error))
 }
 
 /// Ten kills of each program, each in a slot of its own and at a random moment of it, down for a
@@ -204,29 +181,12 @@ fn judge(console: Console, checks: &mut Checks, loads: &[Finished], acts: &[(Pro
         ]);
     }
     console.table(&table);
-    for Finished { name, rate, tally } in loads {
-        checks.check(
-            &format!(
-                "{name}: {} connections a second, none failed",
-                rate.per_second
-            ),
-            {
-                let reached = f64::from(tally.made) >= ENOUGH * f64::from(rate.wanted());
-                match tally.failures.first() {
-                    Some((when, target, how)) => Err(anyhow!(
-                        "{} failed, the first after {:.3} s to {target}: {how}",
-                        tally.failures.len(),
-                        when.as_secs_f64(),
-                    )),
-                    None if !reached => Err(anyhow!(
-                        "only {} of {} were made",
-                        tally.made,
-                        rate.wanted()
-                    )),
-                    None => Ok(()),
-                }
-            },
+    for load in loads {
+        let what = format!(
+            "{}: {} connections a second, none failed",
+            load.name, load.rate.per_second
         );
+        checks.check(&what, load.none_failed(ENOUGH));
     }
     for (name, program) in [
         ("the controller", Program::Controller),
@@ -237,13 +197,11 @@ fn judge(console: Console, checks: &mut Checks, loads: &[Finished], acts: &[(Pro
             .iter()
             .filter(|act| **act == (program, Act::Kill))
             .count();
-        checks.check(&format!("{name} was killed {kills} times"), {
-            if kills == KILLS as usize {
-                Ok(())
-            } else {
-                Err(anyhow!("{KILLS} were meant"))
-            }
-        });
+        checks.require(
+            &format!("{name} was killed {kills} times"),
+            kills == KILLS as usize,
+            &format!("{KILLS} were meant"),
+        );
     }
 }
 

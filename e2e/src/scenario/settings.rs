@@ -6,17 +6,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::packet_path::external_manifests;
+use super::packet_path::external_files;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::{Cluster, operations};
+use crate::cluster::operations;
 use crate::expectation::settings::{Hand, Row, Table};
 use crate::files::{EXTERNAL, SETTINGS};
+use crate::harness::{self, manifest_name};
 use crate::program::Program;
+use crate::topology::Network;
 use crate::topology::world::{Node, Pod, Resident};
-use crate::topology::{Network, Topology};
 use crate::traffic::http;
 use crate::traffic::line::{self, Line};
 use crate::witness;
@@ -36,95 +37,68 @@ const FILE: &str = "settings.yaml";
 const SOON: Duration = Duration::from_secs(15);
 /// What a line of the log may be late.
 const SLACK: Duration = Duration::from_millis(100);
-const EVERY: Duration = Duration::from_millis(20);
 
-/// The lab with what runs in it.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
-    table: &'lab Table,
-}
+type Lab<'a> = harness::Lab<'a, Table>;
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
     let table = Table::read(&stage.files.text(SETTINGS)?)?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let mut lab = harness::Lab::new(stage, Network::Routed)?.with(table);
     for pod in Pod::all() {
-        line::serve(topology.of(Resident::Pod(pod))?, &pod.name(), 8080)?;
+        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), 8080)?;
     }
-    let mut texts = external_manifests(&stage.files)?;
-    texts.push((FILE.to_owned(), table.base()));
-    let node = topology.node(NODE)?;
+    lab.add_files(external_files())?;
+    lab.write(FILE, &lab.state.base())?;
     // Where this kernel begins may be anywhere.
-    let begin = ["--set", "900", "120", "300"];
-    node.inside(|| Program::Ipvsadm.run(&begin))?;
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        cluster: Cluster::new(&topology, stage.waits, texts)?,
-        table: &table,
-    };
-    scene.cluster.start_controller()?;
-    scene.cluster.start_agent(NODE)?;
-    scene.cluster.wait_applied(NODE, 0)?;
-    let agent = scene.cluster.agent_pid(NODE)?;
-    stage
-        .console
-        .heading("settings that change while the agent runs");
-    let before = witness::everything(node)?;
-    for (setting, change) in table.changes() {
-        let shown = scene.show(change);
+    lab.tool(NODE, Program::Ipvsadm, "--set 900 120 300")?;
+    lab.cluster.start_controller()?;
+    lab.cluster.start_agent(NODE)?;
+    lab.cluster.wait_applied(NODE, 0)?;
+    lab.run_parts(checks, &[("every setting", every_setting)])
+}
+
+fn every_setting(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let agent = lab.cluster.agent_pid(NODE)?;
+    lab.heading("settings that change while the agent runs");
+    let before = lab.everything(NODE)?;
+    for (setting, change) in lab.state.changes() {
+        let shown = lab.show(change);
         checks.check(&format!("{setting}: {}", change.see), shown);
     }
-    for (setting, elsewhere) in table.elsewhere() {
+    for (setting, elsewhere) in lab.state.elsewhere() {
         let (why, test) = (&elsewhere.why, &elsewhere.test);
-        stage
-            .console
-            .line(&format!("{setting}: shown by {test}; {why}"));
+        lab.line(&format!("{setting}: shown by {test}; {why}"));
     }
-    let back = scene.is_again(&before);
+    let back = lab.is_again(&before);
     checks.check(
         "with the settings of the beginning the node is as it was then",
         back,
     );
-    let still = scene.cluster.check_running();
+    let still = lab.cluster.check_running();
     checks.check(
         "all of it without a restart",
         still.and_then(|()| {
-            ensure!(scene.cluster.agent_pid(NODE)? == agent, "another process");
+            ensure!(lab.cluster.agent_pid(NODE)? == agent, "another process");
             Ok(())
         }),
     );
     Ok(())
 }
 
-impl Scene<'_> {
+impl Lab<'_> {
     /// With the settings of the beginning, everything on the node is as it was then.
     fn is_again(&self, before: &BTreeMap<&'static str, String>) -> Result<()> {
-        self.cluster.write_manifest(FILE, &self.table.base())?;
-        let node = self.topology.node(NODE)?;
-        // A device that was made again has another number.
-        let compare = || {
-            let mut now = witness::everything(node)?;
+        self.write(FILE, &self.state.base())?;
+        self.eventually("the node to be as before", SOON, || {
+            let mut now = self.everything(NODE)?;
+            // A device that was made again has another number.
             now.remove("links");
             witness::must_equal(before, &now)
-        };
-        let mut last = Ok(());
-        let ask = || {
-            last = compare();
-            Ok(last.is_ok().then_some(()))
-        };
-        let waited =
-            self.stage
-                .waits
-                .until("the node to be as before", SOON, EVERY, ask, String::new);
-        waited.or(last)
+        })
     }
 
     /// Puts a change in force, and sees that it is.
-    fn show(&mut self, change: &Row) -> Result<()> {
-        self.cluster.write_manifest(FILE, &self.table.base())?;
+    fn show(&self, change: &Row) -> Result<()> {
+        self.write(FILE, &self.state.base())?;
         let held = match change.by_hand {
             Some(hand) => {
                 self.wait_base()?;
@@ -135,12 +109,12 @@ impl Scene<'_> {
         self.until("before the change", change, |change, told| {
             change.before.missing(told)
         })?;
-        let (first, second) = self.table.manifests(change);
+        let (first, second) = self.state.manifests(change);
         let applied = self.cluster.applied(NODE)?.len();
-        self.cluster.write_manifest(FILE, &first)?;
+        self.write(FILE, &first)?;
         if let Some(second) = second {
             self.cluster.wait_applied(NODE, applied)?;
-            self.cluster.write_manifest(FILE, &second)?;
+            self.write(FILE, &second)?;
         }
         self.until("after the change", change, |change, told| {
             change.after.missing(told)
@@ -164,13 +138,12 @@ impl Scene<'_> {
         change: &Row,
         missing: fn(&Row, &str) -> Option<String>,
     ) -> Result<()> {
-        let mut last = None;
-        let ask = || {
-            last = missing(change, &self.see(&change.see)?);
-            Ok(last.is_none().then_some(()))
-        };
-        let waited = self.stage.waits.until(when, SOON, EVERY, ask, String::new);
-        waited.with_context(|| last.unwrap_or_default())
+        self.eventually(when, SOON, || {
+            match missing(change, &self.see(&change.see)?) {
+                None => Ok(()),
+                Some(missing) => Err(anyhow!(missing)),
+            }
+        })
     }
 
     /// What tells says now.
@@ -180,7 +153,7 @@ impl Scene<'_> {
             bail!("nothing to see");
         };
         let state = self.cluster.state_folder(NODE).display().to_string();
-        let limit = self.stage.waits.limit(Duration::from_secs(2));
+        let limit = self.limit(Duration::from_secs(2));
         self.topology.node(NODE)?.inside(|| match *first {
             "ipvsadm" => Program::Ipvsadm.run(arguments),
             "ipset" => Program::Ipset.run(arguments),
@@ -210,32 +183,31 @@ impl Scene<'_> {
             let mut applied = said.lines().filter(|line| operations(line).is_some());
             Ok(applied.next_back().unwrap_or_default().to_owned())
         };
-        let is = || Ok(last()?.contains(hash).then_some(()));
-        let waits = self.stage.waits;
-        waits.until("the settings of the beginning", SOON, EVERY, is, || {
-            format!("{hash} is wanted, {:?}", last())
+        self.eventually("the settings of the beginning", SOON, || {
+            let last = last()?;
+            ensure!(last.contains(hash), "{hash} is wanted, {last:?}");
+            Ok(())
         })
     }
 
     /// What has to be there for the change to do something about; kept until the change was seen.
     fn do_by_hand(&self, hand: Hand) -> Result<Vec<Line>> {
-        let node = self.topology.node(NODE)?;
         // Not before what the row before left is put right, or it would be put right, too.
-        let there = || {
-            let said = node.inside(|| Program::Ipvsadm.run(&["-Sn"]))?;
-            Ok(said.contains(&format!("-A -t {SERVICE} ")).then_some(()))
-        };
-        let missing = || "it is not there".to_owned();
-        self.stage
-            .waits
-            .until("the virtual server", SOON, EVERY, there, missing)?;
+        self.eventually("the virtual server", SOON, || {
+            let held = self.tool(NODE, Program::Ipvsadm, "-Sn")?;
+            ensure!(
+                held.contains(&format!("-A -t {SERVICE} ")),
+                "it is not there"
+            );
+            Ok(())
+        })?;
         match hand {
             Hand::ServerDeleted => {
-                node.inside(|| Program::Ipvsadm.run(&["-D", "-t", SERVICE]))?;
+                self.tool(NODE, Program::Ipvsadm, &format!("-D -t {SERVICE}"))?;
                 Ok(Vec::new())
             }
             Hand::EndpointLeaves => {
-                let limit = self.stage.waits.limit(Duration::from_secs(2));
+                let limit = self.limit(Duration::from_secs(2));
                 let client = self.topology.of(Resident::Outside)?;
                 let open = || Line::open(client, SERVICE.parse()?, limit);
                 // One for each of two endpoints, by `rr`, whoever comes first.
@@ -255,8 +227,7 @@ impl Scene<'_> {
     }
 
     fn put_endpoints(&self, text: &str) -> Result<()> {
-        let name = EXTERNAL[1].replace('/', "-");
-        self.cluster.write_manifest(&name, text)
+        self.write(&manifest_name(EXTERNAL[1]), text)
     }
 
     /// The time between the beginnings of the last two passes that the log says to have applied a plan.

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 pub use links::Network;
 use world::{Family, Node, Pod, Resident};
@@ -19,7 +19,7 @@ use world::{Family, Node, Pod, Resident};
 use crate::namespace::{FOLDERS, Namespace};
 use crate::program::Program;
 use crate::traffic::client::{self, Outcome};
-use crate::waits::Waits;
+use crate::waits::{SOON, Waits};
 
 /// What the names of our namespaces begin with.
 pub const PREFIX: &str = "portolan-";
@@ -143,22 +143,14 @@ impl Topology {
             for &family in self.families {
                 let target = SocketAddr::new(to.address(family), 9);
                 let what = format!("{} to reach {} over {family}", from.name(), to.name());
-                let mut last = Outcome::Silent;
-                namespace
-                    .inside(|| {
-                        waits.until(
-                            &what,
-                            Duration::from_secs(10),
-                            Duration::from_millis(20),
-                            || {
-                                last = client::tcp(target, waits.limit(Duration::from_secs(1)))
-                                    .outcome;
-                                Ok((last == Outcome::Refused).then_some(()))
-                            },
-                            String::new,
-                        )
-                    })
-                    .with_context(|| format!("the last attempt ended {last}"))?;
+                let reached = || {
+                    let limit = waits.limit(Duration::from_secs(1));
+                    let outcome = client::tcp(target, limit).outcome;
+                    let refused = outcome == Outcome::Refused;
+                    ensure!(refused, "the last attempt ended {outcome}");
+                    Ok(())
+                };
+                namespace.inside(|| waits.eventually(&what, SOON, reached))?;
             }
         }
         Ok(())

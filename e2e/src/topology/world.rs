@@ -51,6 +51,11 @@ impl Node {
         }
     }
 
+    /// One of its pods, by number.
+    pub(crate) const fn pod(self, number: u8) -> Pod {
+        Pod { node: self, number }
+    }
+
     pub(crate) fn letter(self) -> char {
         match self {
             Self::A => 'a',

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt as _};
@@ -30,7 +30,6 @@ use crate::waits::Waits;
 
 /// How long pods terminate unless told otherwise.
 const GRACE: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What its threads and its owner share.
 #[derive(Debug, Default)]
@@ -82,6 +81,23 @@ impl Kubelet {
         })
     }
 
+    /// Starts with numbered nodes ([`LabNode::numbered`]), each with room for so many pods.
+    ///
+    /// # Errors
+    /// As [`Self::start`] and [`Self::register`].
+    pub fn start_with_nodes(kubeconfig: &Path, nodes: u8, pods_a_node: u32) -> Result<Self> {
+        let mut pool = AddressPool::new();
+        for number in 1..=nodes {
+            let name = LabNode::numbered(number).name;
+            pool.add_range(&name, &LabNode::first_pod(number), pods_a_node)?;
+        }
+        let kubelet = Self::start(kubeconfig, pool)?;
+        for number in 1..=nodes {
+            kubelet.register(&LabNode::numbered(number).object())?;
+        }
+        Ok(kubelet)
+    }
+
     /// Creates a node, or makes it as given, with status Ready; pods may be bound to it from now
     /// on. Its conditions and its taint "not ready" are the kubelet's own.
     ///
@@ -127,20 +143,15 @@ impl Kubelet {
             running: count,
             ..Summary::default()
         };
-        waits.until(
-            &format!("{count} pods to run"),
-            on_hardware,
-            LOOK_AGAIN,
-            || {
-                let trouble = None;
-                let seen = Summary {
-                    trouble,
-                    ..self.summary()
-                };
-                Ok((seen == wanted).then_some(()))
-            },
-            || format!("{:?}", self.summary()),
-        )
+        waits.eventually(&format!("{count} pods to run"), on_hardware, || {
+            let seen = self.summary();
+            let same = Summary {
+                trouble: None,
+                ..seen
+            } == wanted;
+            ensure!(same, "{seen:?}");
+            Ok(())
+        })
     }
 }
 

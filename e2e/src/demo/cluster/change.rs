@@ -89,7 +89,7 @@ pub(super) fn show(
         "counted from the command on; kubectl itself took {:.1} s",
         returned.as_secs_f64()
     ));
-    let arrived = arrived.map_err(|error| scene.cluster.with_logs(&error));
+    let arrived = arrived.map_err(|error| scene.cluster.with_logs(error));
     checks.check_quietly(&format!("kubectl {}", change.command), arrived);
     Ok(())
 }

@@ -13,6 +13,7 @@ mod wanted;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -96,7 +97,7 @@ impl Reach {
 struct Scene<'lab> {
     // The order matters: who depends on another ends before it.
     kernels: BTreeMap<Node, Kernel>,
-    cluster: Cluster<'lab>,
+    cluster: Cluster,
     objects: Objects,
     kubelet: Kubelet,
     kubectl: Kubectl,
@@ -131,7 +132,7 @@ pub fn run(stage: &Stage, reach: &Reach) -> Result<bool> {
     let (console, start) = (stage.console, Instant::now());
     let mut checks = Checks::new(console);
     console.heading("Two nodes in two zones, fed by a real API server");
-    let topology = Topology::build(Network::Routed, stage.waits)?;
+    let topology = Arc::new(Topology::build(Network::Routed, stage.waits)?);
     let _servers = Pod::all()
         .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
         .collect::<Result<Vec<_>>>()?;
@@ -154,7 +155,7 @@ pub fn run(stage: &Stage, reach: &Reach) -> Result<bool> {
 }
 
 /// Installs, registers the nodes, and starts everything; nothing is to be seen yet.
-fn set<'lab>(stage: &Stage, reach: &Reach, topology: &'lab Topology) -> Result<Scene<'lab>> {
+fn set<'lab>(stage: &Stage, reach: &Reach, topology: &'lab Arc<Topology>) -> Result<Scene<'lab>> {
     let kubeconfig = reach.for_all()?;
     let folder = WorkFolder::make()?;
     let kubectl = Kubectl::new(kubeconfig, folder.path.join("kubectl"), stage.console);
@@ -200,7 +201,7 @@ fn first(stage: &Stage, checks: &mut Checks, scene: &mut Scene<'_>, reach: &Reac
     scene
         .cluster
         .start_on_api_server(controller, &reach.traces())?;
-    change::wait(stage, scene, FIRST).map_err(|error| scene.cluster.with_logs(&error))?;
+    change::wait(stage, scene, FIRST).map_err(|error| scene.cluster.with_logs(error))?;
     let ms = began.elapsed().as_millis();
     checks.check_quietly("both kernels follow the first slices", Ok(()));
     console.line(&format!(

@@ -68,7 +68,7 @@ fn one_endpoint(
         "EndpointSlice default/cart",
         |traces| traces.iter().any(whole),
     );
-    found.map_err(|error| scene.cluster.with_logs(&error))?;
+    found.map_err(|error| scene.cluster.with_logs(error))?;
     std::thread::sleep(stage.waits.limit(SETTLES));
     let traces = since_then(jaeger, since, "default/cart")?;
     let trace = traces.iter().find(|trace| whole(trace));
@@ -126,7 +126,7 @@ fn wait_taken(
             )
         },
     );
-    waited.map_err(|error| scene.cluster.with_logs(&error))
+    waited.map_err(|error| scene.cluster.with_logs(error))
 }
 
 /// The traces of changes of these objects that the controller saw since a moment, in their order. It
@@ -212,7 +212,7 @@ fn together(
     scene.cluster.resume_agent(Node::B)?;
     let all = |traces: &[Trace]| traces.len() == SCHEDULERS.len();
     let found = wait_traces(stage, jaeger, since, "Service default/cart", all);
-    let traces = found.map_err(|error| scene.cluster.with_logs(&error))?;
+    let traces = found.map_err(|error| scene.cluster.with_logs(error))?;
     let mut table = Table::new(["TRACE", "NODE-A HAS IT after ms", "NODE-B", "GOT IT"]);
     for trace in &traces {
         table.row(row(trace)?);

@@ -71,7 +71,7 @@ fn without_strict_arp(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         ("net/ipv4/conf/eth0/arp_announce".to_owned(), "0"),
     ];
     for node in Node::ALL {
-        lab.topology.node(node)?.set(&off)?;
+        lab.node(node)?.set(&off)?;
     }
     let (target, address) = ON_THE_LAN[0];
     let answered = ask(lab, target, address).and_then(|(outcome, link)| {
@@ -107,7 +107,7 @@ fn ask(lab: &Lab<'_>, target: &str, address: &str) -> Result<(Outcome, Option<St
         &format!("neighbour flush to {address} dev eth0"),
     )?;
     // Three questions, a second between them, whatever the machine's speed.
-    let outcome = lab.dial(Resident::Outside, target, Duration::from_secs(6))?;
+    let outcome = lab.dial(Resident::Outside, target.parse()?, Duration::from_secs(6))?;
     let line = lab.ip(
         Resident::Outside,
         &format!("neighbour show to {address} dev eth0"),
@@ -153,7 +153,7 @@ fn link_address(lab: &Lab<'_>, node: Node) -> Result<String> {
 
 fn setting(lab: &Lab<'_>, node: Node, interface: &str) -> Result<String> {
     let path = format!("/proc/sys/net/ipv4/conf/{interface}/arp_ignore");
-    lab.topology.node(node)?.inside(|| {
+    lab.node(node)?.inside(|| {
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
         Ok(text.trim().to_owned())
     })
@@ -165,7 +165,8 @@ fn new_interface(lab: &Lab<'_>) -> Result<()> {
     lab.ip(NODE_B, "link add lan0.7 type bridge")?;
     let result = lab.soon("a new interface", since, || {
         let value = setting(lab, Node::B, "lan0.7")?;
-        Ok(if value == "1" { Ok(()) } else { Err(value) })
+        ensure!(value == "1", "arp_ignore is {value}");
+        Ok(())
     });
     lab.ip(NODE_B, "link del lan0.7")?;
     result

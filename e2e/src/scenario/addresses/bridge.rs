@@ -17,13 +17,14 @@ const SETTINGS: [&str; 2] = [
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Program::Modprobe.run(&["br_netfilter"])?;
     let off = SETTINGS.map(|name| (name.to_owned(), "0"));
-    lab.topology.node(Node::B)?.set(&off)?;
+    lab.node(Node::B)?.set(&off)?;
     lab.ip(NODE_B, "link add cni9 type bridge")?;
     lab.ip(NODE_B, "address add 172.31.0.1/16 dev cni9")?;
     // That it is left alone shows once the interface has been seen, and that by its ARP.
     let seen = lab.soon("a bridge of others", Instant::now(), || {
         let arp = setting(lab, "net/ipv4/conf/cni9/arp_ignore")?;
-        Ok(if arp == "1" { Ok(()) } else { Err(arp) })
+        ensure!(arp == "1", "arp_ignore is {arp}");
+        Ok(())
     });
     let untouched = seen.and_then(|()| {
         let values = values(lab)?;
@@ -38,11 +39,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.ip(NODE_B, "address add 10.244.2.254/32 dev cni9")?;
     let called = lab.soon("a bridge that pods hang on", since, || {
         let values = values(lab)?;
-        Ok(if values == ["1", "1"] {
-            Ok(())
-        } else {
-            Err(format!("{SETTINGS:?} are {values:?}"))
-        })
+        ensure!(values == ["1", "1"], "{SETTINGS:?} are {values:?}");
+        Ok(())
     });
     checks.check(
         "a bridge that pods hang on calls the rules at once (S-82)",
@@ -58,7 +56,7 @@ fn values(lab: &Lab<'_>) -> Result<Vec<String>> {
 
 fn setting(lab: &Lab<'_>, name: &str) -> Result<String> {
     let path = Path::new("/proc/sys").join(name);
-    lab.topology.node(Node::B)?.inside(|| {
+    lab.node(Node::B)?.inside(|| {
         let text = std::fs::read_to_string(&path);
         let text = text.with_context(|| format!("read {}", path.display()))?;
         Ok(text.trim().to_owned())

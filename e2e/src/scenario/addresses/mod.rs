@@ -16,18 +16,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::console::Table;
 use crate::files::{ADDRESSES, CLUSTER};
+use crate::harness::{self, proxy_config};
 use crate::program::Program;
-use crate::topology::world::{Node, Pod, Resident};
-use crate::topology::{Network, Topology};
-use crate::traffic::Protocol;
-use crate::traffic::client::{self, Outcome};
+use crate::topology::Network;
+use crate::topology::world::{Node, Resident};
+use crate::traffic::client::Outcome;
 use crate::traffic::server::Server;
-use crate::witness;
+use crate::waits::ANSWER;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "addresses",
@@ -39,76 +37,56 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const SOON: Duration = Duration::from_secs(1);
 /// How long one of many attempts may take.
 const BRIEF: Duration = Duration::from_millis(250);
-/// A daemon of each node, on all of its addresses.
-const DAEMON: (Protocol, u16) = (Protocol::Tcp, 9999);
 /// Those behind the Service `web`.
 const WEB: &[&str] = &["pod-a1", "pod-b1"];
 
 const NODE_A: Resident = Resident::Node(Node::A);
 const NODE_B: Resident = Resident::Node(Node::B);
-const POD_A3: Resident = Resident::Pod(Pod {
-    node: Node::A,
-    number: 3,
-});
-const POD_B3: Resident = Resident::Pod(Pod {
-    node: Node::B,
-    number: 3,
-});
+const POD_A3: Resident = Resident::Pod(Node::A.pod(3));
+const POD_B3: Resident = Resident::Pod(Node::B.pod(3));
 
-/// A lab with what runs in it.
-struct Lab<'a> {
-    stage: &'a Stage,
-    topology: &'a Topology,
-    cluster: Cluster<'a>,
+/// What goes on beside the lab.
+struct Beside {
     /// How long each change took to be followed.
     times: RefCell<Table>,
+    /// A server that stays to the end.
+    _beyond: Server,
 }
 
+type Lab<'a> = harness::Lab<'a, Beside>;
+
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
-    let _daemons = Node::ALL
-        .into_iter()
-        .map(|node| {
-            let name = format!("daemon-of-{}", node.name());
-            Server::start(topology.node(node)?, &name, &[DAEMON])
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let mut texts = Vec::new();
-    for path in [CLUSTER[0]].into_iter().chain(ADDRESSES) {
-        texts.push((path.replace('/', "-"), stage.files.text(path)?));
-    }
-    texts.push((SETTINGS.to_owned(), settings("nodePortAddresses: []")));
-    let mut lab = Lab {
-        stage,
-        topology: &topology,
-        cluster: Cluster::new(&topology, stage.waits, texts)?,
+    let mut lab = harness::Lab::new(stage, Network::Routed)?;
+    lab.serve_pods()?;
+    lab.serve_nodes()?;
+    let beside = Beside {
         times: RefCell::new(Table::new(["WHAT WAS FOLLOWED", "ms"])),
+        _beyond: routes::before_the_agents(&lab)?,
     };
-    let _beyond = routes::before_the_agents(&lab)?;
-    lab.cluster.start()?;
-    for node in Node::ALL {
-        lab.cluster.wait_applied(node, 0)?;
-    }
-    let parts: [fn(&mut Lab<'_>, &mut Checks) -> Result<()>; 8] = [
-        own::run,
-        routes::run,
-        moving::run,
-        node_ports::run,
-        renumbered::run,
-        moving::run_with_the_nodes_own,
-        bridge::run,
-        arp::run,
-    ];
-    for part in parts {
-        part(&mut lab, checks).map_err(|error| lab.cluster.with_logs(&error))?;
-        lab.cluster.check_running()?;
-    }
-    stage.console.table(&lab.times.borrow());
+    lab.add_files([CLUSTER[0]].into_iter().chain(ADDRESSES))?;
+    lab.write(SETTINGS, &settings("nodePortAddresses: []"))?;
+    let mut lab = lab.with(beside);
+    lab.start()?;
+    lab.run_parts(
+        checks,
+        &[
+            ("addresses of nodes", own::run),
+            ("routes", routes::run),
+            ("an address that moves", moving::run),
+            ("node ports", node_ports::run),
+            ("another address of a Node", renumbered::run),
+            ("the node's own address", moving::run_with_the_nodes_own),
+            ("a bridge", bridge::run),
+            ("ARP", arp::run),
+        ],
+    )?;
+    stage.console.table(&lab.state.times.borrow());
     Ok(())
+}
+
+/// Runs `ip` where somebody lives.
+fn ip<S>(lab: &harness::Lab<'_, S>, who: Resident, line: &str) -> Result<String> {
+    lab.inside(who, || Program::Ip.run_line(line))
 }
 
 /// The file of the settings.
@@ -116,27 +94,18 @@ const SETTINGS: &str = "settings.yaml";
 
 /// Settings that differ from the defaults in one line, and leave no work to the sync period.
 fn settings(line: &str) -> String {
-    format!(
-        "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default}}\n\
-         spec:\n  settings:\n    sync: {{period: 1h}}\n    {line}\n"
-    )
+    proxy_config(&["sync: {period: 1h}", line])
 }
 
 impl Lab<'_> {
     /// Changes the settings and waits until both nodes have them.
-    fn set(&mut self, line: &str) -> Result<()> {
-        let before = Node::ALL.map(|node| self.cluster.applied(node).map(|all| all.len()));
-        self.cluster.write_manifest(SETTINGS, &settings(line))?;
-        for (node, before) in Node::ALL.into_iter().zip(before) {
-            self.cluster.wait_applied(node, before?)?;
-        }
-        Ok(())
+    fn set(&self, line: &str) -> Result<()> {
+        self.put(SETTINGS, &settings(line))
     }
 
     /// Runs `ip` where somebody lives.
     fn ip(&self, who: Resident, line: &str) -> Result<String> {
-        let words: Vec<_> = line.split(' ').collect();
-        self.topology.of(who)?.inside(|| Program::Ip.run(&words))
+        ip(self, who, line)
     }
 
     /// Routes of ours on a node, as `ip` shows them; `family` is `-4` or `-6`.
@@ -150,17 +119,19 @@ impl Lab<'_> {
         Ok(ours.map(|line| format!("{line} \n")).collect())
     }
 
-    /// One connection.
-    fn dial(&self, from: Resident, target: &str, deadline: Duration) -> Result<Outcome> {
-        let (target, deadline) = (target.parse()?, self.stage.waits.limit(deadline));
-        self.topology
-            .of(from)?
-            .inside(|| Ok(client::tcp(target, deadline).outcome))
-    }
-
     /// Fails unless one of these answers.
     fn answers(&self, from: Resident, target: &str, by: &[&str]) -> Result<()> {
-        let outcome = self.dial(from, target, Duration::from_secs(2))?;
+        self.answers_within(from, target, by, ANSWER)
+    }
+
+    fn answers_within(
+        &self,
+        from: Resident,
+        target: &str,
+        by: &[&str],
+        deadline: Duration,
+    ) -> Result<()> {
+        let outcome = self.dial(from, target.parse()?, deadline)?;
         let right = is_by(&outcome, by);
         ensure!(right, "{} to {target}: {outcome}", from.name());
         Ok(())
@@ -168,38 +139,14 @@ impl Lab<'_> {
 
     /// Fails unless it is refused.
     fn refuses(&self, from: Resident, target: &str) -> Result<()> {
-        let outcome = self.dial(from, target, Duration::from_secs(2))?;
-        let right = outcome == Outcome::Refused;
-        ensure!(right, "{} to {target}: {outcome}", from.name());
-        Ok(())
+        self.refused(from, target.parse()?)
     }
 
     /// Waits until it is so, and notes how long after `since` that was.
-    fn soon(
-        &self,
-        what: &str,
-        since: Instant,
-        mut holds: impl FnMut() -> Result<Result<(), String>>,
-    ) -> Result<()> {
-        let mut last = String::new();
-        self.stage
-            .waits
-            .until(
-                what,
-                SOON,
-                Duration::from_millis(5),
-                || match holds()? {
-                    Ok(()) => Ok(Some(())),
-                    Err(seen) => {
-                        last = seen;
-                        Ok(None)
-                    }
-                },
-                || "see below".to_owned(),
-            )
-            .map_err(|error| error.context(last))?;
+    fn soon(&self, what: &str, since: Instant, holds: impl FnMut() -> Result<()>) -> Result<()> {
+        self.eventually(what, SOON, holds)?;
         let took = since.elapsed().as_millis().to_string();
-        self.times.borrow_mut().row([what.to_owned(), took]);
+        self.state.times.borrow_mut().row([what.to_owned(), took]);
         Ok(())
     }
 
@@ -212,25 +159,16 @@ impl Lab<'_> {
         target: &str,
         by: &[&str],
     ) -> Result<()> {
-        self.soon(what, since, || {
-            let outcome = self.dial(from, target, BRIEF)?;
-            Ok(if is_by(&outcome, by) {
-                Ok(())
-            } else {
-                Err(format!("{} to {target}: {outcome}", from.name()))
-            })
-        })
+        self.soon(what, since, || self.answers_within(from, target, by, BRIEF))
     }
 
     /// Waits until it is refused.
     fn soon_refuses(&self, what: &str, since: Instant, from: Resident, target: &str) -> Result<()> {
         self.soon(what, since, || {
-            let outcome = self.dial(from, target, BRIEF)?;
-            Ok(if outcome == Outcome::Refused {
-                Ok(())
-            } else {
-                Err(format!("{} to {target}: {outcome}", from.name()))
-            })
+            let outcome = self.dial(from, target.parse()?, BRIEF)?;
+            let right = outcome == Outcome::Refused;
+            ensure!(right, "{} to {target}: {outcome}", from.name());
+            Ok(())
         })
     }
 
@@ -245,7 +183,8 @@ impl Lab<'_> {
     ) -> Result<()> {
         self.soon(what, since, || {
             let routes = self.routes(node, family)?;
-            Ok(if right(&routes) { Ok(()) } else { Err(routes) })
+            ensure!(right(&routes), "{routes}");
+            Ok(())
         })
     }
 }

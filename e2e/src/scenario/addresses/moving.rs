@@ -39,7 +39,7 @@ impl Watched {
             targets: vec![target.parse()?],
             per_second: PER_SECOND,
             lasts: Self::step(lab) * 3,
-            deadline: lab.stage.waits.limit(super::BRIEF),
+            deadline: lab.limit(super::BRIEF),
         };
         let start = Instant::now() + Duration::from_millis(200);
         let mut loads = Vec::new();
@@ -51,7 +51,7 @@ impl Watched {
     }
 
     fn step(lab: &Lab<'_>) -> Duration {
-        lab.stage.waits.limit(SOON) + PAUSE
+        lab.limit(SOON) + PAUSE
     }
 
     /// Waits for the end of a step.
@@ -135,7 +135,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             &format!("no connection of {from} fails while the address comes and is there (S-25)"),
             seen.none_failed(Duration::ZERO, removed),
         );
-        let settled = removed + lab.stage.waits.limit(SOON);
+        let settled = removed + lab.limit(SOON);
         checks.check(
             &format!("none of {from} fails once it has gone and was routed again (S-25)"),
             seen.none_failed(settled, LATER),
@@ -166,12 +166,9 @@ pub(super) fn run_with_the_nodes_own(lab: &mut Lab<'_>, checks: &mut Checks) -> 
     let watched = Watched::start(lab, &[NODE_A, POD_A3], "10.96.2.3:80")?;
     let whole = "local 10.96.0.0/12 dev kube-ipvs0";
     let with_source = |routes: &str| routes.contains(whole) && routes.contains("src 192.168.50.11");
-    checks.check("the route carries the node's address (S-24)", {
-        let routes = lab.routes(NODE_A, "-4")?;
-        with_source(&routes)
-            .then_some(())
-            .ok_or_else(|| anyhow::anyhow!("{routes}"))
-    });
+    let routes = lab.routes(NODE_A, "-4")?;
+    let what = "the route carries the node's address (S-24)";
+    checks.require(what, with_source(&routes), &routes);
     watched.reach(lab, 1)?;
     let (removed, since) = (watched.now(), Instant::now());
     lab.ip(NODE_A, "address del 192.168.50.11/24 dev eth0")?;
@@ -197,7 +194,7 @@ pub(super) fn run_with_the_nodes_own(lab: &mut Lab<'_>, checks: &mut Checks) -> 
     // What whoever manages the node's network does when the address is back.
     lab.ip(NODE_A, "route replace default via 192.168.50.100")?;
     lab.ip(NODE_A, "route replace 10.244.2.0/24 via 192.168.50.12")?;
-    let soon = lab.stage.waits.limit(SOON);
+    let soon = lab.limit(SOON);
     for seen in watched.finish()? {
         let from = seen.from.name();
         checks.check(
@@ -221,5 +218,5 @@ pub(super) fn run_with_the_nodes_own(lab: &mut Lab<'_>, checks: &mut Checks) -> 
 fn note_outage(lab: &Lab<'_>, seen: &Seen, what: &str, from: Duration, to: Duration) {
     let what = format!("outage of {} when {what}", seen.from.name());
     let outage = seen.outage(from, to).as_millis().to_string();
-    lab.times.borrow_mut().row([what, outage]);
+    lab.state.times.borrow_mut().row([what, outage]);
 }

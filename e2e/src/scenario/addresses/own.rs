@@ -42,7 +42,7 @@ fn frontends_are_with_their_node(lab: &Lab<'_>) -> Result<()> {
         (Node::A, "192.168.50.11:8081", "192.168.50.12"),
         (Node::B, "192.168.50.12:8081", "192.168.50.11"),
     ] {
-        let servers = witness::virtual_servers(lab.topology.node(node)?)?;
+        let servers = witness::virtual_servers(&lab.node(node)?)?;
         let texts: Vec<_> = servers.keys().map(|key| key.address.to_string()).collect();
         let wrong = texts.iter().find(|text| text.starts_with(others));
         ensure!(wrong.is_none(), "{} has {wrong:?}", node.name());

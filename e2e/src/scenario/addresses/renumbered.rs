@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::{Checks, Lab, NODE_A, SOON, WEB};
 use crate::files::CLUSTER;
+use crate::harness::manifest_name;
 use crate::topology::world::Resident;
 use crate::waits;
 
@@ -18,20 +19,17 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.ip(NODE_A, &format!("address add {NEW}/24 dev eth0"))?;
     let [old, new] = [OLD, NEW].map(|address| format!("{address}:30090"));
     // An agent that is wrong about it has looked by then.
-    waits::sleep_until(Instant::now() + lab.stage.waits.limit(SOON / 2))?;
+    waits::sleep_until(Instant::now() + lab.limit(SOON / 2))?;
     checks.check(
         "an address beside the primary one has no node ports (S-32)",
         lab.answers(Resident::Outside, &old, WEB)
             .and_then(|()| lab.refuses(Resident::Outside, &new)),
     );
-    let (file, text) = (
-        CLUSTER[0].replace('/', "-"),
-        lab.stage.files.text(CLUSTER[0])?,
-    );
+    let file = manifest_name(CLUSTER[0]);
+    let text = lab.stage.files.text(CLUSTER[0])?;
     let line = |address: &str| format!("{{type: InternalIP, address: {address}}}");
     let since = Instant::now();
-    lab.cluster
-        .write_manifest(&file, &text.replace(&line(OLD), &line(NEW)))?;
+    lab.write(&file, &text.replace(&line(OLD), &line(NEW)))?;
     checks.check(
         "node ports follow the Node's address, without a restart (S-203)",
         lab.soon_answers(
@@ -51,7 +49,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.answers(Resident::Outside, "[fd00:50::11]:30090", WEB),
     );
     let since = Instant::now();
-    lab.cluster.write_manifest(&file, &text)?;
+    lab.write(&file, &text)?;
     checks.check(
         "and back (S-203)",
         lab.soon_answers(

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::{Checks, Lab, NODE_A, NODE_B, POD_B3, SOON, WEB};
+use super::{Checks, Lab, NODE_A, NODE_B, POD_B3, SOON, WEB, ip};
+use crate::harness;
 use crate::topology::world::Resident;
 use crate::traffic::Protocol;
 use crate::traffic::load::{Load, Rate};
@@ -21,9 +22,10 @@ const LATE: (&str, &str) = ("10.99.0.0/16", "10.99.0.1");
 const WHOLE: &str = "local 10.96.0.0/12 ";
 
 /// A route into the service range on node-b, and who lives there.
-pub(super) fn before_the_agents(lab: &Lab<'_>) -> Result<Server> {
+pub(super) fn before_the_agents(lab: &harness::Lab<'_>) -> Result<Server> {
     for (_, address) in [EARLY, LATE] {
-        lab.ip(
+        ip(
+            lab,
             Resident::Outside,
             &format!("address add {address}/32 dev lo"),
         )?;
@@ -31,8 +33,12 @@ pub(super) fn before_the_agents(lab: &Lab<'_>) -> Result<Server> {
     let beyond = Server::start(lab.topology.of(Resident::Outside)?, NAME, &[BEYOND])?;
     // Without a rule of somebody, the kernel looks into the tables local and main at once, and the
     // longer prefix wins. With one, as many network plugins add it, all of local goes first.
-    lab.ip(NODE_B, "rule add pref 30000 lookup main")?;
-    lab.ip(NODE_B, &format!("route add {} via 192.168.50.100", EARLY.0))?;
+    ip(lab, NODE_B, "rule add pref 30000 lookup main")?;
+    ip(
+        lab,
+        NODE_B,
+        &format!("route add {} via 192.168.50.100", EARLY.0),
+    )?;
     Ok(beyond)
 }
 
@@ -79,15 +85,11 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         }),
     );
     let tally = load.finish()?;
-    checks.check(
+    let first = tally.failures.first();
+    checks.require(
         "no connection failed while ranges gave way to addresses and back (S-24)",
-        {
-            let first = tally.failures.first();
-            let right = first.is_none() && tally.made > PER_SECOND;
-            right
-                .then_some(())
-                .ok_or_else(|| anyhow::anyhow!("of {} connections: {first:?}", tally.made))
-        },
+        first.is_none() && tally.made > PER_SECOND,
+        &format!("of {} connections: {first:?}", tally.made),
     );
     put_back(lab, checks)
 }
@@ -119,8 +121,8 @@ fn load(lab: &Lab<'_>) -> Result<Load> {
         targets: vec!["10.96.2.1:80".parse()?],
         per_second: PER_SECOND,
         // As long as the two changes may take.
-        lasts: lab.stage.waits.limit(SOON) * 3 + Duration::from_secs(2),
-        deadline: lab.stage.waits.limit(Duration::from_secs(2)),
+        lasts: lab.limit(SOON) * 3 + Duration::from_secs(2),
+        deadline: lab.limit(Duration::from_secs(2)),
     };
     Load::start(lab.topology.of(POD_B3)?, &rate, Instant::now())
 }

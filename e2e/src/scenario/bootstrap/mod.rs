@@ -9,18 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
-use super::packet_path::POD_PORTS;
 use super::{ApiServer, Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::harness;
 use crate::installation;
 use crate::program::Program;
+use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
-use crate::traffic::Protocol;
-use crate::traffic::client::{Outcome, attempt};
 use crate::traffic::relay::Relay;
-use crate::traffic::server::Server;
 use crate::work_folder::WorkFolder;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -37,7 +33,6 @@ const CLUSTER_IP: &str = "10.96.0.1:443";
 const SERVED: Duration = Duration::from_secs(30);
 /// Until a pod's request to the API server is given up.
 const PATIENCE: &str = "--request-timeout=5s";
-const LOOK: Duration = Duration::from_millis(200);
 
 /// The Service that everybody finds the API server by, and more that come while controllers move.
 const API_ENDPOINTS: &str = "
@@ -58,76 +53,82 @@ spec:
   ports: [{name: http, port: 80, targetPort: 8080}]
 ";
 
-/// Everything on the stage; dropping it ends everything.
-struct Lab<'a> {
+/// What the lab has beside its programs; dropping it ends everything.
+struct Api {
     // The order matters: who depends on another ends before it.
-    cluster: Cluster<'a>,
     kubelet: Kubelet,
     _relay: Relay,
-    _servers: Vec<Server>,
-    topology: &'a Topology,
-    api: &'a ApiServer,
+    server: ApiServer,
     /// The name that the API server's certificate has.
     host: String,
     folder: WorkFolder,
-    stage: &'a Stage,
 }
+
+type Lab<'a> = harness::Lab<'a, Api>;
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let api = stage
         .api_server
         .as_ref()
         .context("it needs an API server: run it by `cargo lab scenarios bootstrap`")?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let mut lab = Lab::start(stage, api, &topology)?;
-    first(&mut lab, checks)?;
-    joins(&mut lab, checks)?;
-    lab.deploy()?;
-    moved(&mut lab, checks)?;
-    settings::run(&mut lab, checks)
+    let mut lab = start(harness::Lab::new(stage, Network::Routed)?, api)?;
+    lab.run_parts(
+        checks,
+        &[
+            ("the first node", first),
+            ("a node that joins", joins),
+            ("a Deployment", deploy),
+            ("controllers that move", moved),
+            ("settings under traffic", settings::run),
+        ],
+    )
 }
 
-impl<'a> Lab<'a> {
-    /// The API server is where the first node has it, the definitions are installed, and nobody programs anything.
-    fn start(stage: &'a Stage, api: &'a ApiServer, topology: &'a Topology) -> Result<Self> {
-        let folder = WorkFolder::make()?;
-        let server = server(api)?;
-        let here: SocketAddr = (Node::A.address(Family::IPv4), PORT).into();
-        let relay = Relay::start(topology.node(Node::A)?, here, server)?;
-        let servers = Pod::all()
-            .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-            .collect::<Result<Vec<_>>>()?;
-        let mut pool = AddressPool::new();
-        for pod in Pod::all() {
-            let addresses = Family::ALL.map(|family| pod.address(family));
-            pool.add(pod.node.name(), addresses.to_vec());
-        }
-        let kubelet = Kubelet::start(&api.admin, pool)?;
-        let lab = Self {
-            cluster: Cluster::new(topology, stage.waits, [])?,
-            kubelet,
-            _relay: relay,
-            _servers: servers,
-            topology,
-            api,
-            host: server.ip().to_string(),
-            folder,
-            stage,
-        };
-        installation::install(|words, input| lab.kubectl(words, input))?;
-        let address = Node::A.address(Family::IPv4).to_string();
-        lab.kubectl(
-            &["apply", "-f", "-"],
-            &API_ENDPOINTS.replace("ADDRESS", &address),
-        )?;
-        Ok(lab)
+/// The API server is where the first node has it, the definitions are installed, and nobody programs anything.
+fn start<'a>(mut lab: harness::Lab<'a>, api: &ApiServer) -> Result<Lab<'a>> {
+    let folder = WorkFolder::make()?;
+    let server = server(api)?;
+    let here: SocketAddr = (Node::A.address(Family::IPv4), PORT).into();
+    let relay = Relay::start(lab.topology.node(Node::A)?, here, server)?;
+    lab.serve_pods()?;
+    let mut pool = AddressPool::new();
+    for pod in Pod::all() {
+        let addresses = Family::ALL.map(|family| pod.address(family));
+        pool.add(pod.node.name(), addresses.to_vec());
     }
+    let lab = lab.with(Api {
+        kubelet: Kubelet::start(&api.admin, pool)?,
+        _relay: relay,
+        server: api.clone(),
+        host: server.ip().to_string(),
+        folder,
+    });
+    installation::install(|words, input| lab.kubectl(words, input))?;
+    let address = Node::A.address(Family::IPv4).to_string();
+    lab.kubectl(
+        &["apply", "-f", "-"],
+        &API_ENDPOINTS.replace("ADDRESS", &address),
+    )?;
+    Ok(lab)
+}
 
+/// Four pods, and a Service with a port on the nodes.
+fn deploy(lab: &mut Lab<'_>, _: &mut Checks) -> Result<()> {
+    lab.kubectl(&["apply", "-f", "-"], settings::WEB)?;
+    let kubelet = &lab.state.kubelet;
+    kubelet.wait_running(lab.stage.waits, 4, SERVED)?;
+    for resident in CLIENTS {
+        lab.wait_answer(resident, settings::web())?;
+    }
+    Ok(())
+}
+
+impl Lab<'_> {
     /// As administrator, by the way that needs no Service.
     fn kubectl(&self, words: &[&str], input: &str) -> Result<String> {
         let (config, cache) = (
-            self.api.admin.display().to_string(),
-            self.folder.path.join("kubectl").display().to_string(),
+            self.state.server.admin.display().to_string(),
+            self.state.folder.path.join("kubectl").display().to_string(),
         );
         let own = ["--kubeconfig", &config, "--cache-dir", &cache];
         Program::Kubectl.run_with_input(&[&own, words].concat(), input)
@@ -135,10 +136,16 @@ impl<'a> Lab<'a> {
 
     /// Asks the API server from a pod, by its cluster IP.
     fn asks(&self, pod: Pod) -> Result<()> {
-        let config = self.api.admin.display().to_string();
-        let cache = self.folder.path.join(pod.name()).display().to_string();
+        let config = self.state.server.admin.display().to_string();
+        let cache = self
+            .state
+            .folder
+            .path
+            .join(pod.name())
+            .display()
+            .to_string();
         let server = format!("--server=https://{CLUSTER_IP}");
-        let name = format!("--tls-server-name={}", self.host);
+        let name = format!("--tls-server-name={}", self.state.host);
         let words = [
             "--kubeconfig",
             &config,
@@ -150,28 +157,15 @@ impl<'a> Lab<'a> {
             "get",
             "--raw=/readyz",
         ];
-        let inside = self.topology.of(Resident::Pod(pod))?;
-        let said = inside.inside(|| Program::Kubectl.run(&words))?;
+        let said = self.inside(Resident::Pod(pod), || Program::Kubectl.run(&words))?;
         ensure!(said.trim() == "ok", "it says {said}");
         Ok(())
     }
 
     fn wait_asks(&self, pod: Pod) -> Result<()> {
-        let mut last = String::new();
-        let waited = self.stage.waits.until(
-            &format!("{} to reach the API server by its cluster IP", pod.name()),
-            SERVED,
-            LOOK,
-            || match self.asks(pod) {
-                Ok(()) => Ok(Some(())),
-                Err(error) => {
-                    last = format!("{error:#}");
-                    Ok(None)
-                }
-            },
-            String::new,
-        );
-        waited.map_err(|error| self.cluster.with_logs(&error.context(last)))
+        let what = format!("{} to reach the API server by its cluster IP", pod.name());
+        self.eventually(&what, SERVED, || self.asks(pod))
+            .map_err(|error| self.cluster.with_logs(error))
     }
 
     fn register(&self, node: Node) -> Result<()> {
@@ -181,51 +175,20 @@ impl<'a> Lab<'a> {
             addresses: Family::ALL.map(|family| node.address(family)).to_vec(),
             pod_ranges: Family::ALL.map(|family| node.pod_range(family)).to_vec(),
         };
-        self.kubelet.register(&node.object())
-    }
-
-    /// Four pods, and a Service with a port on the nodes.
-    fn deploy(&self) -> Result<()> {
-        self.kubectl(&["apply", "-f", "-"], settings::WEB)?;
-        self.kubelet.wait_running(self.stage.waits, 4, SERVED)?;
-        for resident in CLIENTS {
-            self.wait_answer(resident, settings::web())?;
-        }
-        Ok(())
+        self.state.kubelet.register(&node.object())
     }
 
     /// Waits until somebody is answered.
     fn wait_answer(&self, from: Resident, target: SocketAddr) -> Result<()> {
-        let inside = self.topology.of(from)?;
-        let waits = self.stage.waits;
-        let patience = waits.limit(Duration::from_secs(2));
-        let mut last = String::new();
-        let waited = waits.until(
-            &format!("{} to be answered at {target}", from.name()),
-            SERVED,
-            LOOK,
-            || {
-                let tried = inside.inside(|| Ok(attempt(Protocol::Tcp, target, patience)))?;
-                last = format!("{:?}", tried.outcome);
-                Ok(matches!(tried.outcome, Outcome::Answered { .. }).then_some(()))
-            },
-            String::new,
-        );
-        waited.map_err(|error| self.cluster.with_logs(&error.context(last)))
+        let what = format!("{} to be answered at {target}", from.name());
+        let answered = || self.answered(from, target).map(drop);
+        self.eventually(&what, SERVED, answered)
+            .map_err(|error| self.cluster.with_logs(error))
     }
 }
 
 /// Pods that serve nobody, one on each node.
-const CLIENTS: [Resident; 2] = [
-    Resident::Pod(Pod {
-        node: Node::A,
-        number: 3,
-    }),
-    Resident::Pod(Pod {
-        node: Node::B,
-        number: 3,
-    }),
-];
+const CLIENTS: [Resident; 2] = [Resident::Pod(Node::A.pod(3)), Resident::Pod(Node::B.pod(3))];
 
 /// Where a kubeconfig has the API server.
 fn server(api: &ApiServer) -> Result<SocketAddr> {
@@ -250,7 +213,7 @@ fn first(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let pod = pod(Node::A)?;
     lab.register(Node::A)?;
     lab.cluster.move_controllers("first.socket")?;
-    let controller = lab.api.controller.clone();
+    let controller = lab.state.server.controller.clone();
     lab.cluster.start_controller_on(&controller, &[])?;
     let nobody = match lab.asks(pod) {
         Ok(()) => Err(anyhow!("{} reached it without any proxy", pod.name())),
@@ -291,7 +254,7 @@ fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         serves(),
     );
     lab.cluster.move_controllers("second.socket")?;
-    let controller = lab.api.controller.clone();
+    let controller = lab.state.server.controller.clone();
     lab.cluster.start_controller_on(&controller, &[])?;
     lab.kubectl(&["apply", "-f", "-"], LATER)?;
     let address: IpAddr = "10.96.0.30".parse()?;

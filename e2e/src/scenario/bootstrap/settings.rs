@@ -3,15 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{CLIENTS, Lab, SERVED};
+use crate::harness::loads::Loads;
 use crate::program::Program;
 use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
-use crate::traffic::load::{Load, Rate, Tally};
+use crate::traffic::load::Rate;
 
 pub(super) const WEB: &str = "
 apiVersion: apps/v1
@@ -59,8 +60,7 @@ pub(super) fn web() -> SocketAddr {
 }
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let console = lab.stage.console;
-    console.heading("settings that change under traffic");
+    lab.heading("settings that change under traffic");
     let ports = Node::ALL.map(|node| (node.address(Family::IPv4), NODE_PORT).into());
     let from = [
         (CLIENTS[0], vec![web()]),
@@ -74,53 +74,31 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     let start = Instant::now() + Duration::from_millis(200);
     let steps = u32::try_from(CHANGES.len()).unwrap_or(u32::MAX);
-    let mut loads = Vec::new();
+    let mut loads = Loads::at(start);
     for (client, targets) in from {
         let rate = Rate {
             protocol: Protocol::Tcp,
             targets,
             per_second: PER_SECOND,
             lasts: PAUSE * (steps + 1),
-            deadline: lab.stage.waits.limit(Duration::from_secs(2)),
+            deadline: lab.limit(Duration::from_secs(2)),
         };
-        let load = Load::start(lab.topology.of(client)?, &rate, start)?;
-        loads.push((client.name(), rate.wanted(), load));
+        loads.add(client.name(), lab.topology.of(client)?, rate)?;
     }
     let mut changed = Ok(());
     for (number, (settings, scheduler, wide)) in (1..).zip(CHANGES) {
         crate::waits::sleep_until(start + PAUSE * number)?;
         changed = changed.and_then(|()| change(lab, settings, scheduler, wide));
     }
-    for (client, wanted, load) in loads {
-        let tally = load.finish()?;
-        console.line(&format!(
-            "{client}: {} of {wanted} new connections, {} failed, slowest {} ms",
-            tally.made,
-            tally.failures.len(),
-            tally.slowest.as_millis()
-        ));
-        checks.check(
-            &format!(
-                "{client}: no new connection fails where the frontend is there before and after"
-            ),
-            judge(&tally, wanted),
+    for load in loads.finish()? {
+        lab.line(&load.summary("new connections"));
+        let what = format!(
+            "{}: no new connection fails where the frontend is there before and after",
+            load.name
         );
+        checks.check(&what, load.none_failed(ENOUGH));
     }
     checks.check("each change is in force on both nodes meanwhile", changed);
-    Ok(())
-}
-
-fn judge(tally: &Tally, wanted: u32) -> Result<()> {
-    if let Some((when, to, how)) = tally.failures.first() {
-        let seconds = when.as_secs_f64();
-        let count = tally.failures.len();
-        return Err(anyhow!(
-            "{count} failed, the first after {seconds:.3} s to {to}: {how}"
-        ));
-    }
-    if f64::from(tally.made) < ENOUGH * f64::from(wanted) {
-        return Err(anyhow!("only {} were made", tally.made));
-    }
     Ok(())
 }
 
@@ -138,21 +116,18 @@ fn change(lab: &Lab<'_>, settings: &str, scheduler: &str, wide: bool) -> Result<
     ];
     lab.kubectl(&words, "")?;
     for node in Node::ALL {
-        let inside = lab.topology.node(node)?;
         let gateway: IpAddr = node.gateway(Family::IPv4);
         let at_gateway = format!("TCP  {gateway}:{NODE_PORT} ");
         let wanted = format!("TCP  {}:80 {scheduler}", web().ip());
-        let listed = || inside.inside(|| Program::Ipvsadm.run(&["-L", "-n"]));
-        let is = || {
-            let list = listed()?;
+        let in_force = || {
+            let list = lab.tool(node, Program::Ipvsadm, "-L -n")?;
             let right = list.lines().any(|line| line.starts_with(&wanted));
-            Ok((right && list.contains(&at_gateway) == wide).then_some(()))
+            ensure!(right && list.contains(&at_gateway) == wide, "{list}");
+            Ok(())
         };
         let what = format!("{patch} on {}", node.name());
-        lab.stage
-            .waits
-            .until(&what, SERVED, super::LOOK, is, || format!("{:?}", listed()))
-            .map_err(|error| lab.cluster.with_logs(&error))?;
+        lab.eventually(&what, SERVED, in_force)
+            .map_err(|error| lab.cluster.with_logs(error))?;
     }
     Ok(())
 }

@@ -3,8 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+
+use crate::control_plane::Options;
+
+/// The file of the record.
+const LOG: &str = "audit.log";
 
 /// Every request of the controller.
 #[derive(Debug, Default)]
@@ -34,10 +39,25 @@ struct Response {
     code: Option<u16>,
 }
 
+const POLICY: &str = include_str!("../../../api/audit.yaml");
+
 impl Audit {
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    /// Lets the API server keep its record in a folder.
+    pub(super) fn keep(folder: &Path, options: &mut Options) -> Result<()> {
+        let (policy, log) = (folder.join("audit.yaml"), folder.join(LOG));
+        std::fs::write(&policy, POLICY)?;
+        options.api_server.extend([
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", log.display()),
+        ]);
+        Ok(())
+    }
+
+    /// Reads the record of a folder.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(LOG);
         let text =
-            std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+            std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         // A server that was killed may have left half a line.
         let lines = text
             .lines()
@@ -86,6 +106,13 @@ impl Audit {
             .map(|(name, _)| name)
             .filter(|name| !granted.contains_key(name))
             .collect()
+    }
+
+    /// Fails if the access rules forbade something and never granted it.
+    pub(super) fn nothing_forbidden(&self) -> Result<()> {
+        let forbidden = self.forbidden();
+        ensure!(forbidden.is_empty(), "it was forbidden to {forbidden:?}");
+        Ok(())
     }
 
     /// What was asked, and the status of the answer.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
+use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -95,23 +96,30 @@ endpoints: [{{addresses: [10.244.1.77]}}]
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: 1,
-        pods_a_node: 1,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let mut rig = Rig::start(stage, Options::default(), 1, 1)?;
     rig.start_controller()?;
     rig.start_agents(1)?;
     rig.wait_first_plans()?;
+    run_parts(
+        &mut rig,
+        checks,
+        &[
+            ("warnings", warnings),
+            ("pods outside of ranges", outside_ranges),
+        ],
+    )
+}
+
+fn warnings(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     rig.plane.apply(&cluster())?;
     let config = ["proxyconfig", "default", "/status/warnings"];
     checks.check(
         "one warning about each Service in the ProxyConfig's status, none about the rest",
-        published(stage, &rig, config, &SERVICES),
+        published(rig, config, &SERVICES),
     );
     checks.check(
         "one warning about the Node without addresses, in its ProxyPlan",
-        published(stage, &rig, ["pp", "nowhere", "/spec/warnings"], &[NODE]),
+        published(rig, ["pp", "nowhere", "/spec/warnings"], &[NODE]),
     );
     // Touching the objects says nothing again.
     let objects = [
@@ -134,58 +142,42 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             said.is_some_and(|said| said.starts_with(&begins))
         };
         let lines: Vec<_> = said.lines().filter(about).collect();
-        let logged = if lines.len() == due {
-            Ok(())
-        } else {
-            Err(anyhow::anyhow!("{lines:#?}"))
-        };
-        checks.check(&format!("{object}: {due} in the log"), logged);
+        checks.require(
+            &format!("{object}: {due} in the log"),
+            lines.len() == due,
+            &format!("{lines:#?}"),
+        );
     }
-    checks.check("endpoints without conditions serve", serves(&rig));
-    outside_ranges(stage, &rig, checks)?;
-    rig.check_running()
+    checks.check("endpoints without conditions serve", serves(rig));
+    Ok(())
 }
 
 /// A pod has an address that its node does not take for one of its pods' (S-70).
-fn outside_ranges(stage: &Stage, rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
+fn outside_ranges(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
         "the condition PodsInRanges is Unknown while no endpoint names a node",
-        in_ranges(stage, rig, "Unknown"),
+        in_ranges(rig, "Unknown"),
     );
     rig.plane.apply(&on_node("near", "10.244.1.78"))?;
     checks.check(
         "it is True while pods are in the ranges of their nodes",
-        in_ranges(stage, rig, "True"),
+        in_ranges(rig, "True"),
     );
     rig.plane.apply(&on_node("stray", "10.99.0.9"))?;
-    checks.check(
-        "it is False once one is not",
-        in_ranges(stage, rig, "False"),
-    );
+    checks.check("it is False once one is not", in_ranges(rig, "False"));
     checks.check(
         "the node's ProxyPlan has a warning",
-        published(
-            stage,
-            rig,
-            ["pp", "node-1", "/spec/warnings"],
-            &["Node node-1"],
-        ),
+        published(rig, ["pp", "node-1", "/spec/warnings"], &["Node node-1"]),
     );
     checks.check("an event of the ProxyConfig names node and pod", {
-        let event = stage.waits.until(
-            "the event OutsideRanges",
-            PUBLISHED,
-            Duration::from_millis(500),
-            || {
-                let selected = "--field-selector=reason=OutsideRanges";
-                let only = "jsonpath={.items[*].message}";
-                let text = rig
-                    .plane
-                    .kubectl(&["get", "events", "-A", selected, "-o", only])?;
-                Ok((!text.is_empty()).then_some(text))
-            },
-            || "there is none".to_owned(),
-        );
+        let event = rig.eventually("the event OutsideRanges", PUBLISHED, || {
+            let selected = "--field-selector=reason=OutsideRanges";
+            let only = "jsonpath={.items[*].message}";
+            let words = ["get", "events", "-A", selected, "-o", only];
+            let text = rig.plane.kubectl(&words)?;
+            ensure!(!text.is_empty(), "there is none");
+            Ok(text)
+        });
         event.and_then(|text| {
             let named = text.contains("node node-1: ") && text.contains("10.99.0.9");
             ensure!(named, "it says {text}");
@@ -195,35 +187,28 @@ fn outside_ranges(stage: &Stage, rig: &Rig<'_>, checks: &mut Checks) -> Result<(
     rig.plane.kubectl(&["delete", "endpointslice", "stray"])?;
     checks.check(
         "it is True again when the pod is gone",
-        in_ranges(stage, rig, "True"),
+        in_ranges(rig, "True"),
     );
     Ok(())
 }
 
-fn in_ranges(stage: &Stage, rig: &Rig<'_>, wanted: &str) -> Result<()> {
+fn in_ranges(rig: &Rig<'_>, wanted: &str) -> Result<()> {
     let only = "jsonpath={.status.conditions[?(@.type==\"PodsInRanges\")].status}";
-    let get = || {
-        rig.plane
-            .kubectl(&["get", "proxyconfig", "default", "-o", only])
-    };
-    stage.waits.until(
-        "the condition PodsInRanges",
-        PUBLISHED,
-        Duration::from_millis(500),
-        || Ok((get()? == wanted).then_some(())),
-        || format!("it is {:?}", get()),
-    )
+    let words = ["get", "proxyconfig", "default", "-o", only];
+    rig.eventually("the condition PodsInRanges", PUBLISHED, || {
+        let found = rig.plane.kubectl(&words)?;
+        ensure!(found == wanted, "it is {found:?}");
+        Ok(())
+    })
 }
 
 /// Waits until the warnings of an object (kind, name, path) are about exactly these objects.
-fn published(stage: &Stage, rig: &Rig<'_>, of: [&str; 3], wanted: &[&str]) -> Result<()> {
-    stage.waits.until(
-        "the warnings to be published",
-        PUBLISHED,
-        Duration::from_millis(500),
-        || Ok((warned(rig, of)? == wanted).then_some(())),
-        || format!("there are {:?}", warned(rig, of)),
-    )
+fn published(rig: &Rig<'_>, of: [&str; 3], wanted: &[&str]) -> Result<()> {
+    rig.eventually("the warnings to be published", PUBLISHED, || {
+        let found = warned(rig, of)?;
+        ensure!(found == wanted, "there are {found:?}");
+        Ok(())
+    })
 }
 
 /// The objects of the warnings of an object.

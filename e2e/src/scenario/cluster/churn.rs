@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 
 use super::bulk::Bulk;
 use super::memory::object;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::chance::Chance;
 use crate::control_plane::{Options, Part, Reach};
+use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
 use crate::waits;
 
@@ -58,16 +59,14 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         controller_manager: manager.map(String::from).to_vec(),
         ..Options::default()
     };
-    let mut rig = Rig::start(
-        stage,
-        options,
-        &Size {
-            nodes: NODES,
-            pods_a_node: 2000,
-        },
-    )?;
+    let mut rig = Rig::start(stage, options, NODES, 2000)?;
     rig.start_controller()?;
     rig.start_agents(AGENTS)?;
+    run_parts(&mut rig, checks, &[("churn", churned)])
+}
+
+fn churned(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
+    let stage = rig.stage;
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     let start = Instant::now();
     bulk.create("default", (0..SERVICES).map(service))?;
@@ -77,33 +76,27 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     stage.console.line(&format!(
         "{SERVICES} Services and {PODS} pods made by real controllers in {seconds:.0} s"
     ));
-    let churned = churn(stage, &mut rig, &bulk);
-    let restarted = churned.as_ref().ok().and_then(|made| made.restarted);
-    match churned {
-        Ok(made) => {
-            stage.console.line(&format!("seed {}: {made}", stage.seed));
-            checks.passed("two minutes of churn, API server, controller and etcd killed once each");
-        }
-        Err(error) => return Err(rig.with_logs(&error)),
-    }
+    let made = churn(rig, &bulk)?;
+    stage.console.line(&format!("seed {}: {made}", stage.seed));
+    checks.passed("two minutes of churn, API server, controller and etcd killed once each");
     checks.check(
         "every agent's plan equals one made from scratch of what kubectl prints",
         rig.wait_equal(EQUAL),
     );
+    let restarted = made.restarted;
     let restarted = restarted.context("the API server was not restarted")?;
     checks.check(
         "our objects are written within the budget, as the API server counts",
-        writes(stage, &rig, restarted),
+        writes(rig, restarted),
     );
-    watches(&rig, checks)?;
-    rig.check_running()
+    watches(rig, checks)
 }
 
 /// Writes a second that the ProxyConfig allows by default.
 const BUDGET: f64 = 50.0;
 
 /// Writes of our objects, counted by the API server since it was started again.
-fn writes(stage: &Stage, rig: &Rig<'_>, since: Instant) -> Result<()> {
+fn writes(rig: &Rig<'_>, since: Instant) -> Result<()> {
     let metrics = rig.plane.kubectl(&["get", "--raw", "/metrics"])?;
     let of_ours = metrics.lines().filter(|line| {
         let reads = ["GET", "LIST", "WATCH"].map(|verb| format!("verb=\"{verb}\""));
@@ -114,7 +107,7 @@ fn writes(stage: &Stage, rig: &Rig<'_>, since: Instant) -> Result<()> {
     let counts = of_ours.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     let (count, seconds) = (counts.sum::<f64>(), since.elapsed().as_secs_f64());
     let rate = count / seconds;
-    stage.console.line(&format!(
+    rig.stage.console.line(&format!(
         "{count} writes of our objects in {seconds:.0} s: {rate:.1} a second"
     ));
     ensure!(count > 0.0, "nothing was published");
@@ -140,8 +133,8 @@ impl std::fmt::Display for Made {
     }
 }
 
-fn churn(stage: &Stage, rig: &mut Rig<'_>, bulk: &Bulk) -> Result<Made> {
-    let mut chance = Chance::from_seed(stage.seed);
+fn churn(rig: &mut Rig<'_>, bulk: &Bulk) -> Result<Made> {
+    let mut chance = Chance::from_seed(rig.stage.seed);
     let start = Instant::now();
     let mut made = Made::default();
     let mut kills = KILLS.into_iter().peekable();
@@ -287,23 +280,10 @@ fn watches(rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
     let watches = audit.most_watches();
     let within = watches.values().all(|most| *most <= MOST_WATCHES) && watches.len() >= 5;
     let what = format!("at most {MOST_WATCHES} watches of each kind: {watches:?}");
-    checks.check(
-        &what,
-        if within {
-            Ok(())
-        } else {
-            Err(anyhow::anyhow!("too many, or none seen"))
-        },
-    );
-    let forbidden = audit.forbidden();
-    let allowed = if forbidden.is_empty() {
-        Ok(())
-    } else {
-        Err(anyhow::anyhow!("{forbidden:?}"))
-    };
+    checks.require(&what, within, "too many, or none seen");
     checks.check(
         "nothing is asked for that the access rules do not give",
-        allowed,
+        audit.nothing_forbidden(),
     );
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use portolan_plan::PlanHash;
+use anyhow::{Context, Error, Result, ensure};
 use serde_json::{Value, json};
 
-use super::replicas::{self, Replica};
-use super::rig::{Rig, Size};
+use super::replicas::{Replica, Replicas};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
+use crate::harness::{Environment, run_parts};
 use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
 use crate::traffic::http;
@@ -30,7 +30,6 @@ const ALL: usize = SLICES as usize * ENDPOINTS as usize;
 const SOON: Duration = Duration::from_secs(20);
 /// Until another controller leads, which has 15 s without a word behind it.
 const TAKEN: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(100);
 /// So long nothing happens where nothing should.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -43,11 +42,20 @@ spec:
   ports: [{name: http, port: 80, targetPort: 8080}]
 ";
 
-/// Everything, as the story goes on.
-struct Story<'r, 'a> {
-    rig: &'r Rig<'a>,
-    stage: &'a Stage,
-    replicas: Vec<Replica>,
+/// The controllers, and the name of the loss that is held.
+struct Lab<'a> {
+    replicas: Replicas<'a>,
+    loss: String,
+}
+
+impl Environment for Lab<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.replicas.check_running()
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        self.replicas.with_logs(error)
+    }
 }
 
 /// What is stored, and how many endpoints each node has.
@@ -68,11 +76,11 @@ impl Seen {
     }
 }
 
-impl Story<'_, '_> {
+impl Lab<'_> {
     fn look(&self) -> Result<Seen> {
         let words = ["get", "proxyconfig", "-o", "json"];
-        let configs: Value = serde_json::from_str(&self.rig.plane.kubectl(&words)?)?;
-        let agents = self.rig.agents()?;
+        let configs: Value = serde_json::from_str(&self.replicas.rig.plane.kubectl(&words)?)?;
+        let agents = self.replicas.rig.agents()?;
         let count = |node: &str| {
             let plan = agents.plan(node)?;
             let ports = plan
@@ -92,59 +100,37 @@ impl Story<'_, '_> {
     }
 
     fn until(&self, what: &str, limit: Duration, is: impl Fn(&Seen) -> bool) -> Result<Seen> {
-        let asked = || Ok(Some(self.look()?).filter(|seen| is(seen)));
-        let missing = || format!("{:?}\n{}", self.look(), self.said());
-        self.stage.waits.until(what, limit, LOOK, asked, missing)
-    }
-
-    fn said(&self) -> String {
-        replicas::last_words(&self.replicas)
+        self.replicas.eventually(what, limit, || {
+            let seen = self.look()?;
+            ensure!(is(&seen), "{seen:?}");
+            Ok(seen)
+        })
     }
 
     fn ask(&self, guard: &Value) -> Result<()> {
-        self.rig.configure(&json!({"guard": guard}))
+        self.replicas.rig.configure(&json!({"guard": guard}))
     }
 
     /// Whoever writes EndpointSlices takes all of them away.
     fn empty(&self) -> Result<()> {
-        let words = [
-            "delete",
-            "endpointslices",
-            "-l",
-            "kubernetes.io/service-name=many",
-            "--wait=false",
-        ];
-        self.rig.plane.kubectl(&words)?;
-        Ok(())
+        let line = "delete endpointslices -l kubernetes.io/service-name=many --wait=false";
+        self.replicas.rig.plane.kubectl_line(line).map(drop)
     }
 
     fn fill(&self) -> Result<()> {
         let all: String = (1..=SLICES).map(slice).collect();
-        self.rig.plane.apply(&all)?;
-        Ok(())
+        self.replicas.rig.plane.apply(&all).map(drop)
     }
 
     fn approve(&self, id: &str) -> Result<()> {
         let approved = format!("proxy.portolan.dev/approve={id}");
-        let words = [
-            "annotate",
-            "proxyconfig",
-            "default",
-            "--overwrite",
-            &approved,
-        ];
-        self.rig.plane.kubectl(&words)?;
-        Ok(())
-    }
-
-    fn hashes(&self) -> Result<Vec<Option<PlanHash>>> {
-        let agents = self.rig.agents()?;
-        Ok(agents.nodes().map(|node| agents.hash(node)).collect())
+        let line = format!("annotate proxyconfig default --overwrite {approved}");
+        self.replicas.rig.plane.kubectl_line(&line).map(drop)
     }
 
     fn leader(&self) -> Result<usize> {
-        let holder = replicas::holder(self.rig)?;
-        let mut replicas = self.replicas.iter();
+        let holder = self.replicas.holder()?;
+        let mut replicas = self.replicas.all.iter();
         let found = replicas.position(|replica| replica.name == holder);
         found.with_context(|| format!("{holder:?} leads"))
     }
@@ -152,7 +138,7 @@ impl Story<'_, '_> {
     /// A figure of a controller.
     fn figure(&self, replica: &Replica, name: &str) -> Result<String> {
         let pages = replica.pages().context("it has no pages")?;
-        let deadline = self.stage.waits.limit(SOON);
+        let deadline = self.replicas.rig.stage.waits.limit(SOON);
         let page = http::get(pages, "/metrics", deadline)?;
         let mut lines = page.body.lines();
         let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -161,17 +147,15 @@ impl Story<'_, '_> {
 
     fn told(&self, reason: &str) -> Result<()> {
         let words = ["get", "events", "-A", "-o", "json"];
-        let told = || {
-            let events: Value = serde_json::from_str(&self.rig.plane.kubectl(&words)?)?;
+        self.replicas.eventually(reason, SOON, || {
+            let events: Value = serde_json::from_str(&self.replicas.rig.plane.kubectl(&words)?)?;
             let mut events = events["items"].as_array().into_iter().flatten();
             let is = |event: &Value| {
                 event["reason"] == reason && event["involvedObject"]["kind"] == "ProxyConfig"
             };
-            Ok(events.any(is).then_some(()))
-        };
-        self.stage
-            .waits
-            .until(reason, SOON, LOOK, told, || self.said())
+            ensure!(events.any(is), "there is no such event");
+            Ok(())
+        })
     }
 }
 
@@ -196,53 +180,60 @@ fn head(number: u8) -> String {
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 1,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), NODES, 1)?;
     rig.plane.apply(SERVICE)?;
-    let replicas = replicas::start_all(&rig, &["a", "b"])?;
-    replicas::connect(&mut rig, &replicas, NODES)?;
-    rig.wait_first_plans()?;
-    let mut story = Story {
-        rig: &rig,
-        stage,
+    let mut replicas = Replicas::start(rig, &["a", "b"])?;
+    replicas.connect(NODES)?;
+    replicas.rig.wait_first_plans()?;
+    let mut lab = Lab {
         replicas,
+        loss: String::new(),
     };
-    story.fill()?;
-    story.until("all endpoints on all nodes", SOON, |seen| {
+    run_parts(
+        &mut lab,
+        checks,
+        &[
+            ("all endpoints", filled),
+            ("a loss that is held", held),
+            ("changes meanwhile", passes),
+            ("controllers that start anew", anew),
+            ("a loss that is reported", reported),
+            ("rights", rights),
+        ],
+    )
+}
+
+fn filled(lab: &mut Lab<'_>, _: &mut Checks) -> Result<()> {
+    lab.fill()?;
+    lab.until("all endpoints on all nodes", SOON, |seen| {
         seen.all_have(ALL)
     })?;
     // Somebody has to have made the ProxyConfig.
-    let made = || Ok(story.ask(&json!({"mode": "Hold"})).is_ok().then_some(()));
-    stage
-        .waits
-        .until("a ProxyConfig", TAKEN, LOOK, made, || story.said())?;
+    lab.replicas
+        .eventually("a ProxyConfig", TAKEN, || lab.ask(&json!({"mode": "Hold"})))?;
     std::thread::sleep(QUIET);
-    let id = held(&story, checks)?;
-    passes(&story, checks)?;
-    anew(&mut story, checks, &id)?;
-    reported(&story, checks)?;
-    let forbidden = rig.audit()?.forbidden();
-    checks.require(
+    Ok(())
+}
+
+fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let nothing = lab.replicas.rig.audit()?.nothing_forbidden();
+    checks.check(
         "the controllers need no more rights than they have",
-        forbidden.is_empty(),
-        &format!("{forbidden:?}"),
+        nothing,
     );
     Ok(())
 }
 
-fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
-    let before = story.hashes()?;
-    story.empty()?;
-    let seen = story.until("what vanished to be told", SOON, |seen| {
+fn held(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.replicas.hashes()?;
+    lab.empty()?;
+    let seen = lab.until("what vanished to be told", SOON, |seen| {
         seen.text("mode") == "Hold" && seen.guard["lostEndpoints"] == json!(ALL)
     })?;
     std::thread::sleep(QUIET);
     checks.require(
         "all EndpointSlices were deleted, and nodes have the plans that they had, what went first given back",
-        story.hashes()? == before,
+        lab.replicas.hashes()? == before,
         &format!("{seen:?}"),
     );
     let message = seen.text("message");
@@ -253,14 +244,14 @@ fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
         ready >= Some(300) && seen.guard["releaseTime"].is_string() && says,
         &format!("{seen:?}"),
     );
-    let table = story.rig.plane.kubectl(&["get", "proxyconfig"])?;
+    let table = lab.replicas.rig.plane.kubectl(&["get", "proxyconfig"])?;
     checks.require(
         "kubectl get proxyconfig shows it",
         table.contains("Hold"),
         &table,
     );
-    checks.check("an event tells of it", story.told("EndpointsVanished"));
-    let kubeconfig = story.rig.plane.kubeconfig(Reach::Here);
+    checks.check("an event tells of it", lab.told("EndpointsVanished"));
+    let kubeconfig = lab.replicas.rig.plane.kubeconfig(Reach::Here);
     let kubeconfig = kubeconfig.display().to_string();
     let words = ["show", "node-1", "--kubeconfig", &kubeconfig];
     let noted = Program::ProxyPlan.try_with_input(&words, "")?.errors;
@@ -269,107 +260,105 @@ fn held(story: &Story<'_, '_>, checks: &mut Checks) -> Result<String> {
         noted.contains("nodes keep endpoints"),
         &noted,
     );
-    for replica in &story.replicas {
-        let held = story.figure(replica, "portolan_controller_endpoints_held")?;
+    for replica in &lab.replicas.all {
+        let held = lab.figure(replica, "portolan_controller_endpoints_held")?;
         checks.require(
             &format!("controller {} counts what it holds", replica.name),
             held == ALL.to_string(),
             &held,
         );
     }
-    Ok(seen.text("id").to_owned())
+    lab.loss = seen.text("id").to_owned();
+    Ok(())
 }
 
-fn passes(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+fn passes(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let new =
         head(9) + "- {addresses: [10.200.9.1], nodeName: node-1, conditions: {ready: true}}\n";
-    story.rig.plane.apply(&new)?;
-    let more = story.until("one more", SOON, |seen| seen.all_have(ALL + 1));
+    lab.replicas.rig.plane.apply(&new)?;
+    let more = lab.until("one more", SOON, |seen| seen.all_have(ALL + 1));
     checks.check("a new endpoint reaches nodes meanwhile", more.map(drop));
     let sick = head(1)
         + "- {addresses: [10.200.1.1], nodeName: node-2, conditions: {ready: false, serving: false}}\n";
-    story.rig.plane.apply(&sick)?;
-    let less = story.until("one less", SOON, |seen| seen.all_have(ALL));
+    lab.replicas.rig.plane.apply(&sick)?;
+    let less = lab.until("one less", SOON, |seen| seen.all_have(ALL));
     checks.check("so does that one is not ready any more", less.map(drop));
     Ok(())
 }
 
 /// Both controllers are started anew, one after the other: whoever was not there does not know what is held.
-fn anew(story: &mut Story<'_, '_>, checks: &mut Checks, id: &str) -> Result<()> {
-    let before = story.hashes()?;
-    story.rig.agents()?.begin_history();
-    let leader = story.leader()?;
+fn anew(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.replicas.hashes()?;
+    lab.replicas.rig.agents()?.begin_history();
+    let leader = lab.leader()?;
     for index in [leader, 1 - leader] {
-        let replica = &mut story.replicas[index];
+        let replica = &mut lab.replicas.all[index];
         replica.running.take().context("it does not run")?.kill()?;
         replica.start()?;
         // Its log goes on: it says that it waits once in each life.
-        let replica = &story.replicas[index];
-        let waits = || {
-            Ok(replica
-                .said()
-                .contains("before this controller started")
-                .then_some(()))
-        };
-        let result = story
-            .stage
-            .waits
-            .until("it to wait", SOON, LOOK, waits, || story.said());
+        let replica = &lab.replicas.all[index];
+        let result = lab.replicas.eventually("it to wait", SOON, || {
+            let waits = replica.said().contains("before this controller started");
+            waits.then_some(()).context("it does not say so")
+        });
         checks.check(
             &format!("controller {} starts anew and makes no plans", replica.name),
             result,
         );
-        let figure = story.figure(replica, "portolan_controller_waiting_for_guard")?;
+        let figure = lab.figure(replica, "portolan_controller_waiting_for_guard")?;
         checks.require("and says so in its metrics", figure == "1", &figure);
         std::thread::sleep(QUIET);
-        let seen = story.look()?;
-        let back: Vec<_> = story.rig.agents()?.went_back().map(str::to_owned).collect();
+        let seen = lab.look()?;
+        let back: Vec<_> = lab
+            .replicas
+            .rig
+            .agents()?
+            .went_back()
+            .map(str::to_owned)
+            .collect();
         checks.require(
             "nodes keep what they have",
-            story.hashes()? == before && back.is_empty() && seen.text("id") == id,
+            lab.replicas.hashes()? == before && back.is_empty() && seen.text("id") == lab.loss,
             &format!("{back:?} {seen:?}"),
         );
     }
-    story.approve("loss-of-another-time")?;
+    lab.approve("loss-of-another-time")?;
     std::thread::sleep(QUIET);
     checks.require(
         "the name of another loss approves nothing",
-        story.hashes()? == before,
-        &format!("{:?}", story.look()?),
+        lab.replicas.hashes()? == before,
+        &format!("{:?}", lab.look()?),
     );
-    story.approve(id)?;
-    let gone = story.until("the end of it", TAKEN, |seen| {
+    lab.approve(&lab.loss)?;
+    let gone = lab.until("the end of it", TAKEN, |seen| {
         seen.all_have(1) && seen.guard.is_null()
     });
     checks.check(
         "once it is approved the endpoints go, and nothing is stored any more",
         gone.map(drop),
     );
-    checks.check(
-        "an event tells of that, too",
-        story.told("EndpointsReleased"),
-    );
+    checks.check("an event tells of that, too", lab.told("EndpointsReleased"));
     Ok(())
 }
 
-fn reported(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
-    story.fill()?;
-    story.until("all endpoints again", SOON, |seen| seen.all_have(ALL + 1))?;
-    story.ask(&json!({"mode": "Report", "releaseAfter": "15s"}))?;
+fn reported(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.fill()?;
+    lab.until("all endpoints again", SOON, |seen| seen.all_have(ALL + 1))?;
+    lab.ask(&json!({"mode": "Report", "releaseAfter": "15s"}))?;
     std::thread::sleep(QUIET);
-    story.empty()?;
-    story.until("a report of all", SOON, |seen| {
+    lab.empty()?;
+    lab.until("a report of all", SOON, |seen| {
         seen.text("mode") == "Report" && seen.guard["lostEndpoints"] == json!(ALL + 1)
     })?;
-    let gone = story.until("none on any node", SOON, |seen| seen.all_have(0));
+    let gone = lab.until("none on any node", SOON, |seen| seen.all_have(0));
     checks.check(
         "with mode Report they go at once, and it is told",
         gone.map(drop),
     );
-    let over = story.until("its end", TAKEN, |seen| seen.guard.is_null());
+    let over = lab.until("its end", TAKEN, |seen| seen.guard.is_null());
     checks.check("a report ends by itself", over.map(drop));
-    story.fill()?;
-    let back = story.until("all endpoints again", SOON, |seen| seen.all_have(ALL));
+    lab.fill()?;
+    let back = lab.until("all endpoints again", SOON, |seen| seen.all_have(ALL));
     checks.check("and endpoints that come back are served", back.map(drop));
     Ok(())
 }

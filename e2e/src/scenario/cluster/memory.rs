@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::bulk::Bulk;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
+use crate::harness::{Environment as _, run_parts};
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -32,15 +33,16 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         controllers: vec!["namespace-controller".into()],
         ..Options::default()
     };
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 1,
-    };
-    let mut rig = Rig::start(stage, options, &size)?;
+    let mut rig = Rig::start(stage, options, NODES, 1)?;
+    run_parts(&mut rig, checks, &[("a large cluster", filled)])
+}
+
+fn filled(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
+    let stage = rig.stage;
     rig.start_controller()?;
     rig.start_agents(1)?;
     rig.wait_first_plans()?;
-    let empty = memory(&mut rig)?;
+    let empty = memory(rig)?;
     rig.kill_controller()?;
     let start = std::time::Instant::now();
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
@@ -52,22 +54,16 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     ));
     rig.start_controller()?;
     let start = std::time::Instant::now();
-    stage.waits.until(
-        "the agent to have all Services",
-        PLANNED,
-        Duration::from_millis(200),
-        || {
-            rig.check_running()?;
-            let services = rig
-                .agents()?
-                .plan("node-1")
-                .map_or(0, |plan| plan.services.len());
-            Ok((services > SERVICES as usize - 1).then_some(()))
-        },
-        || "they did not come".into(),
-    )?;
+    let runs = || rig.check_running();
+    let what = "the agent to have all Services";
+    stage.waits.eventually_while(what, PLANNED, runs, || {
+        let plan = rig.agents()?.plan("node-1");
+        let services = plan.map_or(0, |plan| plan.services.len());
+        ensure!(services >= SERVICES as usize, "it has {services}");
+        Ok(())
+    })?;
     let seconds = start.elapsed().as_secs_f64();
-    let full = memory(&mut rig)?;
+    let full = memory(rig)?;
     let grown = full - empty;
     let endpoint = grown * 1e6 / f64::from(SERVICES * ENDPOINTS);
     stage.console.line(&format!(
@@ -79,7 +75,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "the agent's plan equals one made from scratch",
         rig.wait_equal(PLANNED),
     );
-    rig.check_running()
+    Ok(())
 }
 
 fn within(stage: &Stage, checks: &mut Checks, grown: f64) {
@@ -87,17 +83,16 @@ fn within(stage: &Stage, checks: &mut Checks, grown: f64) {
     stage.console.line(&format!(
         "model and plans: {grown:.0} MB, {share:.2} of the {AIM_MB:.0} MB aimed at"
     ));
-    let held = if share <= FAILS_AT {
-        Ok(())
-    } else {
-        Err(anyhow::anyhow!("they take {grown:.0} MB"))
-    };
     let most = AIM_MB * FAILS_AT;
-    checks.check(&format!("model and plans stay within {most:.0} MB"), held);
+    checks.require(
+        &format!("model and plans stay within {most:.0} MB"),
+        share <= FAILS_AT,
+        &format!("they take {grown:.0} MB"),
+    );
 }
 
 /// Resident memory in MB.
-fn memory(rig: &mut Rig<'_>) -> Result<f64> {
+fn memory(rig: &Rig<'_>) -> Result<f64> {
     let kb = rig
         .controller()?
         .memory_kb()

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::printed;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
+use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -89,70 +90,51 @@ const PRINTED: [(&[&str], Normal, &str); 7] = [
 ];
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let mut rig = Rig::start(
-        stage,
-        Options::default(),
-        &Size {
-            nodes: 2,
-            pods_a_node: 1,
-        },
-    )?;
+    let mut rig = Rig::start(stage, Options::default(), 2, 1)?;
     rig.plane.apply(CLUSTER)?;
     rig.kubelet.wait_running(stage.waits, 2, PUBLISHED)?;
     rig.start_controller()?;
     rig.start_agents(2)?;
-    rig.wait_equal(PUBLISHED)?;
-    for (words, normal, file) in PRINTED {
-        let wanted = stage.files.text(&format!("api/printed/{file}"))?;
-        let mut last = None;
-        let same = stage.waits.until(
-            "the text to be as checked in",
-            PUBLISHED,
-            Duration::from_millis(500),
-            || {
-                let compared = printed::compare(&normal(&rig.plane.kubectl(words)?), &wanted);
-                let same = compared.is_ok().then_some(());
-                last = compared.err();
-                Ok(same)
-            },
-            String::new,
-        );
-        let why = || {
-            last.map_or_else(String::new, |error| {
-                format!("api/printed/{file}: {error:#}")
-            })
-        };
-        checks.check(
-            &format!("kubectl {}", words.join(" ")),
-            same.with_context(why),
-        );
-    }
-    checks.check(
-        "the objects of a Node that is deleted go",
-        node_goes(stage, &rig),
-    );
-    refusals(stage, &rig, checks)?;
-    rig.check_running()
+    run_parts(
+        &mut rig,
+        checks,
+        &[
+            ("objects as kubectl prints them", printed_objects),
+            ("a Node that is deleted", node_goes),
+            ("objects that are refused", refusals),
+        ],
+    )
 }
 
-fn node_goes(stage: &Stage, rig: &Rig<'_>) -> Result<()> {
+fn printed_objects(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
+    rig.wait_equal(PUBLISHED)?;
+    for (words, normal, file) in PRINTED {
+        let wanted = rig.stage.files.text(&format!("api/printed/{file}"))?;
+        let same = rig.eventually("the text to be as checked in", PUBLISHED, || {
+            printed::compare(&normal(&rig.plane.kubectl(words)?), &wanted)
+                .with_context(|| format!("api/printed/{file}"))
+        });
+        checks.check(&format!("kubectl {}", words.join(" ")), same);
+    }
+    Ok(())
+}
+
+fn node_goes(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
+    checks.check("the objects of a Node that is deleted go", {
+        node_is_gone(rig)
+    });
+    Ok(())
+}
+
+fn node_is_gone(rig: &Rig<'_>) -> Result<()> {
     rig.plane.kubectl(&["delete", "node", "node-2"])?;
-    stage.waits.until(
-        "its ProxyPlan to go",
-        PUBLISHED,
-        Duration::from_millis(200),
-        || {
-            let plans = rig.plane.kubectl(&["get", "pp", "-o", "name"])?;
-            let left: Vec<_> = plans.lines().collect();
-            Ok((left == ["proxyplan.proxy.portolan.dev/node-1"]).then_some(()))
-        },
-        || {
-            format!(
-                "there are {:?}",
-                rig.plane.kubectl(&["get", "pp", "-o", "name"])
-            )
-        },
-    )
+    rig.eventually("its ProxyPlan to go", PUBLISHED, || {
+        let plans = rig.plane.kubectl(&["get", "pp", "-o", "name"])?;
+        let left: Vec<_> = plans.lines().collect();
+        let right = left == ["proxyplan.proxy.portolan.dev/node-1"];
+        ensure!(right, "there are {left:?}");
+        Ok(())
+    })
 }
 
 /// An object that the API server refuses.
@@ -167,8 +149,8 @@ struct Refusal {
     says: String,
 }
 
-fn refusals(stage: &Stage, rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
-    let table = stage.files.text("api/refused.yaml")?;
+fn refusals(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
+    let table = rig.stage.files.text("api/refused.yaml")?;
     let refusals: Vec<Refusal> = serde_saphyr::from_str(&table)?;
     for Refusal { what, object, says } in &refusals {
         let words = ["create", "--dry-run=server", "--validate=strict", "-f", "-"];

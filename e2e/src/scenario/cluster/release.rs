@@ -16,7 +16,6 @@ pub(super) const NAMESPACE: &str = "proxy";
 pub(super) const RELEASE: &str = "portolan";
 /// Pods of controllers.
 pub(super) const PODS: &str = "app.kubernetes.io/component=controller";
-const AUDIT: &str = include_str!("../../../api/audit.yaml");
 
 /// A control plane and a release in it; dropping it ends the control plane.
 pub(super) struct Release {
@@ -31,12 +30,7 @@ impl Release {
     /// Starts the control plane, which keeps a record of what it is asked.
     pub(super) fn start(stage: &Stage, chart: PathBuf, mut options: Options) -> Result<Self> {
         let folder = WorkFolder::private()?;
-        let file = |name: &str| folder.path.join(name).display().to_string();
-        std::fs::write(file("audit.yaml"), AUDIT)?;
-        options.api_server.extend([
-            format!("--audit-policy-file={}", file("audit.yaml")),
-            format!("--audit-log-path={}", file("audit.log")),
-        ]);
+        Audit::keep(&folder.path, &mut options)?;
         let plane = ControlPlane::start(stage.waits, options)?;
         let ports = plane.free_ports()?;
         Ok(Self {
@@ -134,7 +128,7 @@ impl Release {
     }
 
     pub(super) fn audit(&self) -> Result<Audit> {
-        Audit::read(&self.folder.path.join("audit.log"))
+        Audit::read(&self.folder.path)
     }
 }
 

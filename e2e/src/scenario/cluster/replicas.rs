@@ -10,11 +10,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
+use portolan_plan::PlanHash;
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
+use crate::harness::{Environment, logs, run_parts};
 use crate::installation;
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
@@ -37,7 +39,6 @@ const TAKEN: Duration = Duration::from_secs(30);
 const MOVED: Duration = Duration::from_secs(30);
 /// Until plans are in the store.
 const WRITTEN: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(100);
 
 const SERVICE: &str = "
 apiVersion: v1
@@ -122,151 +123,174 @@ impl Replica {
     }
 }
 
-/// Starts controllers of these names.
-pub(super) fn start_all(rig: &Rig<'_>, names: &[&'static str]) -> Result<Vec<Replica>> {
-    let all = names.iter().map(|name| Replica::new(rig, name));
-    let mut all = all.collect::<Result<Vec<_>>>()?;
-    for replica in &mut all {
-        replica.start()?;
-    }
-    Ok(all)
+/// Several controllers on one control plane, and agents that go to any of them.
+pub(super) struct Replicas<'a> {
+    // The order matters: controllers end before their control plane.
+    pub(super) all: Vec<Replica>,
+    pub(super) rig: Rig<'a>,
 }
 
-/// Starts agents of the first nodes, which go to any of these controllers.
-pub(super) fn connect(rig: &mut Rig<'_>, replicas: &[Replica], nodes: u8) -> Result<()> {
-    let sockets = replicas
-        .iter()
-        .map(|replica| Address::Unix(replica.socket.clone()));
-    let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
-    let nodes = (1..=nodes).map(|number| (format!("node-{number}"), ways.clone()));
-    rig.set_agents(LightAgents::start_with(nodes)?);
-    Ok(())
-}
-
-/// Who holds the lease.
-pub(super) fn holder(rig: &Rig<'_>) -> Result<String> {
-    let path = "jsonpath={.spec.holderIdentity}";
-    let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
-    rig.plane.kubectl(&words)
-}
-
-/// The last words of each.
-pub(super) fn last_words(replicas: &[Replica]) -> String {
-    let mut text = String::new();
-    for replica in replicas {
-        let said = replica.said();
-        let lines: Vec<_> = said.lines().collect();
-        for line in &lines[lines.len().saturating_sub(8)..] {
-            text += &format!("\n  {}: {line}", replica.name);
+impl<'a> Replicas<'a> {
+    /// Starts controllers of these names.
+    pub(super) fn start(rig: Rig<'a>, names: &[&'static str]) -> Result<Self> {
+        let all = names.iter().map(|name| Replica::new(&rig, name));
+        let mut all = all.collect::<Result<Vec<_>>>()?;
+        for replica in &mut all {
+            replica.start()?;
         }
-    }
-    text
-}
-
-/// All of them.
-struct Replicas<'r, 'a> {
-    rig: &'r Rig<'a>,
-    stage: &'a Stage,
-    all: Vec<Replica>,
-}
-
-impl Replicas<'_, '_> {
-    /// Waits until one leads that is not this one, and tells which.
-    fn wait_leader(&self, but: Option<&str>, limit: Duration) -> Result<&'static str> {
-        let other = || {
-            let holder = holder(self.rig).unwrap_or_default();
-            let names = NAMES.into_iter().filter(|name| Some(*name) != but);
-            Ok(names.into_iter().find(|name| *name == holder))
-        };
-        self.stage
-            .waits
-            .until("another controller to lead", limit, LOOK, other, || {
-                self.said()
-            })
+        Ok(Self { all, rig })
     }
 
-    /// The last words of all.
-    fn said(&self) -> String {
-        last_words(&self.all)
+    /// Starts agents of the first nodes, which go to any of the controllers.
+    pub(super) fn connect(&mut self, nodes: u8) -> Result<()> {
+        let sockets = self
+            .all
+            .iter()
+            .map(|replica| Address::Unix(replica.socket.clone()));
+        let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
+        let nodes = (1..=nodes).map(|number| (format!("node-{number}"), ways.clone()));
+        self.rig.set_agents(LightAgents::start_with(nodes)?);
+        Ok(())
     }
 
-    fn named(&mut self, name: &str) -> Result<&mut Replica> {
+    /// The holder of the lease.
+    pub(super) fn holder(&self) -> Result<String> {
+        let path = "jsonpath={.spec.holderIdentity}";
+        let words = ["get", "lease", "controller", "-n", "portolan", "-o", path];
+        self.rig.plane.kubectl(&words)
+    }
+
+    pub(super) fn named(&mut self, name: &str) -> Result<&mut Replica> {
         let mut all = self.all.iter_mut();
         all.find(|replica| replica.name == name)
             .context("no such controller")
     }
+
+    /// The hash of each agent's plan.
+    pub(super) fn hashes(&self) -> Result<Vec<Option<PlanHash>>> {
+        let agents = self.rig.agents()?;
+        Ok(agents.nodes().map(|node| agents.hash(node)).collect())
+    }
+
+    /// As [`Rig::eventually`], with the last lines of the controllers' logs behind a failure.
+    pub(super) fn eventually<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.rig
+            .eventually(what, on_hardware, ask)
+            .map_err(|error| self.with_logs(error))
+    }
+
+    /// Waits until one leads that is not this one, and tells which.
+    fn wait_leader(&self, but: Option<&str>, limit: Duration) -> Result<&'static str> {
+        self.eventually("another controller to lead", limit, || {
+            let holder = self.holder()?;
+            let other = |name: &&str| **name == *holder && Some(*name) != but;
+            NAMES
+                .into_iter()
+                .find(other)
+                .with_context(|| format!("{holder:?} leads"))
+        })
+    }
+}
+
+impl Environment for Replicas<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.rig.plane.check_running()?;
+        for replica in &self.all {
+            let ended = replica.running.as_ref().map_or(Ok(None), Running::ended)?;
+            let name = replica.name;
+            ensure!(ended.is_none(), "controller {name} ended with {ended:?}");
+            ensure!(!replica.said().contains("panicked"), "{name} panicked");
+        }
+        Ok(())
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        logs::attach(error, || {
+            let replicas = self.all.iter();
+            let last = replicas.map(|replica| logs::tail(replica.name, &replica.said(), 8));
+            self.rig.plane.last_words() + &last.collect::<String>()
+        })
+    }
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 2,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), NODES, 2)?;
     rig.plane.apply(&(SERVICE.to_owned() + &pod(1) + &pod(2)))?;
-    let all = start(&rig, stage)?;
-    connect(&mut rig, &all, NODES)?;
-    let mut replicas = Replicas {
-        rig: &rig,
-        stage,
-        all,
-    };
-    checks.check("every agent has its plan", rig.wait_first_plans());
-    checks.check("from all controllers", serve_some(&replicas));
-    convergence::run(&replicas, checks)?;
-    // From here on pods only come, so no plan is ever as it was.
-    rig.agents()?.begin_history();
-    let leader = replicas.wait_leader(None, TAKEN)?;
-    checks.check("one of them writes ProxyPlans", written(&replicas));
-    stage
-        .console
-        .line(&format!("controller {leader} leads and is asked to end"));
-    let running = replicas.named(leader)?.running.as_mut();
-    running.context("it does not run")?.ask_to_end()?;
-    let second = replicas.wait_leader(Some(leader), GIVEN_BACK)?;
-    checks.check("another one leads at once", Ok(()));
-    rig.plane.apply(&pod(3))?;
-    checks.check("agents follow what remains", rig.wait_equal(MOVED));
-    checks.check("and it writes ProxyPlans", follows(&replicas, 3));
-    replicas.named(leader)?.running = None;
-    replicas.named(leader)?.start()?;
-    stage
-        .console
-        .line(&format!("controller {second} leads and is killed"));
-    let running = replicas.named(second)?.running.take();
-    running.context("it does not run")?.kill()?;
-    rig.plane.apply(&pod(4))?;
-    checks.check("agents follow what remains again", rig.wait_equal(MOVED));
-    let third = replicas.wait_leader(Some(second), TAKEN)?;
-    stage.console.line(&format!("controller {third} leads"));
-    rig.plane.apply(&pod(5))?;
-    checks.check("agents follow the third one as well", rig.wait_equal(MOVED));
-    checks.check("which writes ProxyPlans as well", follows(&replicas, 5));
-    lagging::run(&mut replicas, second, checks)?;
-    checks.check("nobody does what it may not", rights(&replicas));
+    let mut replicas = Replicas::start(rig, &NAMES)?;
+    wait_listen(&replicas)?;
+    replicas.connect(NODES)?;
+    run_parts(
+        &mut replicas,
+        checks,
+        &[
+            ("all serve", all_serve),
+            ("convergence", convergence::run),
+            ("leaders that end", leaders),
+        ],
+    )
+}
+
+fn all_serve(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    checks.check("every agent has its plan", replicas.rig.wait_first_plans());
+    checks.check("from all controllers", serve_some(replicas));
     Ok(())
 }
 
-/// Starts all of them, and waits until they listen: agents begin at different ones, and at another one
-/// where theirs is not there yet.
-fn start(rig: &Rig<'_>, stage: &Stage) -> Result<Vec<Replica>> {
-    let all = start_all(rig, &NAMES)?;
-    let listen = || {
-        Ok(all
-            .iter()
-            .all(|replica| replica.socket.exists())
-            .then_some(()))
-    };
-    stage
-        .waits
-        .until("every controller to listen", MOVED, LOOK, listen, || {
-            all.iter().map(Replica::said).collect()
-        })?;
-    Ok(all)
+fn leaders(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    let console = replicas.rig.stage.console;
+    // From here on pods only come, so no plan is ever as it was.
+    replicas.rig.agents()?.begin_history();
+    let leader = replicas.wait_leader(None, TAKEN)?;
+    checks.check("one of them writes ProxyPlans", written(replicas));
+    console.line(&format!("controller {leader} leads and is asked to end"));
+    let running = replicas.named(leader)?.running.as_ref();
+    running.context("it does not run")?.ask_to_end()?;
+    let second = replicas.wait_leader(Some(leader), GIVEN_BACK)?;
+    checks.check("another one leads at once", Ok(()));
+    replicas.rig.plane.apply(&pod(3))?;
+    checks.check("agents follow what remains", replicas.rig.wait_equal(MOVED));
+    checks.check("and it writes ProxyPlans", follows(replicas, 3));
+    replicas.named(leader)?.running = None;
+    replicas.named(leader)?.start()?;
+    console.line(&format!("controller {second} leads and is killed"));
+    let running = replicas.named(second)?.running.take();
+    running.context("it does not run")?.kill()?;
+    replicas.rig.plane.apply(&pod(4))?;
+    checks.check(
+        "agents follow what remains again",
+        replicas.rig.wait_equal(MOVED),
+    );
+    let third = replicas.wait_leader(Some(second), TAKEN)?;
+    console.line(&format!("controller {third} leads"));
+    replicas.rig.plane.apply(&pod(5))?;
+    checks.check(
+        "agents follow the third one as well",
+        replicas.rig.wait_equal(MOVED),
+    );
+    checks.check("which writes ProxyPlans as well", follows(replicas, 5));
+    lagging::run(replicas, second, checks)?;
+    checks.check("nobody does what it may not", rights(replicas));
+    Ok(())
+}
+
+/// Waits until all listen: agents begin at different ones, and at another one where theirs is not there yet.
+fn wait_listen(replicas: &Replicas<'_>) -> Result<()> {
+    replicas.eventually("every controller to listen", MOVED, || {
+        let mut all = replicas.all.iter();
+        match all.find(|replica| !replica.socket.exists()) {
+            Some(replica) => bail!("{} does not", replica.name),
+            None => Ok(()),
+        }
+    })
 }
 
 /// Agents began at different ones.
-fn serve_some(replicas: &Replicas<'_, '_>) -> Result<()> {
+fn serve_some(replicas: &Replicas<'_>) -> Result<()> {
     for replica in &replicas.all {
         let said = replica.said();
         ensure!(
@@ -278,18 +302,13 @@ fn serve_some(replicas: &Replicas<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-fn written(replicas: &Replicas<'_, '_>) -> Result<()> {
-    let count = || -> Result<usize> {
+fn written(replicas: &Replicas<'_>) -> Result<()> {
+    replicas.eventually("a ProxyPlan for each node", WRITTEN, || {
         let plans = replicas.rig.plane.kubectl(&["get", "pp", "-o", "name"])?;
-        Ok(plans.lines().count())
-    };
-    let all = || Ok((count()? == usize::from(NODES)).then_some(()));
-    replicas
-        .stage
-        .waits
-        .until("a ProxyPlan for each node", WRITTEN, LOOK, all, || {
-            replicas.said()
-        })?;
+        let count = plans.lines().count();
+        ensure!(count == usize::from(NODES), "there are {count}");
+        Ok(())
+    })?;
     let leading = |replica: &&Replica| replica.said().contains("this controller leads");
     let leaders = replicas.all.iter().filter(leading).count();
     ensure!(leaders == 1, "{leaders} lead");
@@ -297,22 +316,19 @@ fn written(replicas: &Replicas<'_, '_>) -> Result<()> {
 }
 
 /// The plan of a node names the Service whose endpoint it has got.
-fn follows(replicas: &Replicas<'_, '_>, node: u8) -> Result<()> {
+fn follows(replicas: &Replicas<'_>, node: u8) -> Result<()> {
     let node = format!("node-{node}");
     let path = "jsonpath={.spec.services[*].name}";
     let words = ["get", "pp", &node, "-o", path];
-    let named = || Ok((replicas.rig.plane.kubectl(&words)? == "near").then_some(()));
-    replicas
-        .stage
-        .waits
-        .until("the ProxyPlan to name it", WRITTEN, LOOK, named, || {
-            replicas.said()
-        })
+    replicas.eventually("the ProxyPlan to name it", WRITTEN, || {
+        let names = replicas.rig.plane.kubectl(&words)?;
+        ensure!(names == "near", "it names {names:?}");
+        Ok(())
+    })
 }
 
-fn rights(replicas: &Replicas<'_, '_>) -> Result<()> {
-    let forbidden = replicas.rig.audit()?.forbidden();
-    ensure!(forbidden.is_empty(), "they were forbidden to {forbidden:?}");
+fn rights(replicas: &Replicas<'_>) -> Result<()> {
+    replicas.rig.audit()?.nothing_forbidden()?;
     for replica in &replicas.all {
         ensure!(
             !replica.said().contains("panicked"),

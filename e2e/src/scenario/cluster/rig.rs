@@ -5,32 +5,23 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
 use super::super::Stage;
 use super::audit::Audit;
-use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{ControlPlane, Options, Reach};
+use crate::harness::{Environment, logs};
 use crate::installation;
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::work_folder::WorkFolder;
 
-const AUDIT: &str = include_str!("../../../api/audit.yaml");
 /// How long the controller may need to ask of everything once and plan it, on hardware.
 const FIRST_PLAN: Duration = Duration::from_secs(30);
 /// What is asked for: all that a plan is made of.
 const EVERYTHING: &str = "nodes,services,endpointslices,servicecidrs,proxyconfigs";
-
-/// How large it is.
-#[derive(Debug, Clone)]
-pub(super) struct Size {
-    /// Nodes that our kubelet plays, from 1.
-    pub(super) nodes: u8,
-    /// Pods that each may have.
-    pub(super) pods_a_node: u32,
-}
 
 /// Everything that runs; dropping it ends everything.
 pub(super) struct Rig<'a> {
@@ -40,30 +31,24 @@ pub(super) struct Rig<'a> {
     pub(super) kubelet: Kubelet,
     pub(super) plane: ControlPlane,
     folder: WorkFolder,
-    stage: &'a Stage,
+    pub(super) stage: &'a Stage,
 }
 
 impl<'a> Rig<'a> {
-    /// Starts everything but the controller and the agents.
-    pub(super) fn start(stage: &'a Stage, mut options: Options, size: &Size) -> Result<Self> {
+    /// Starts everything but the controller and the agents: so many nodes, which our kubelet plays, with
+    /// room for so many pods each.
+    pub(super) fn start(
+        stage: &'a Stage,
+        mut options: Options,
+        nodes: u8,
+        pods_a_node: u32,
+    ) -> Result<Self> {
         let folder = WorkFolder::private()?;
-        let file = |name: &str| folder.path.join(name);
-        std::fs::write(file("audit.yaml"), AUDIT)?;
-        options.api_server.extend([
-            format!("--audit-policy-file={}", file("audit.yaml").display()),
-            format!("--audit-log-path={}", file("audit.log").display()),
-        ]);
+        Audit::keep(&folder.path, &mut options)?;
         let plane = ControlPlane::start(stage.waits, options)?;
         installation::install(|words, input| plane.kubectl_with_input(words, input))?;
-        let mut pool = AddressPool::new();
-        for number in 1..=size.nodes {
-            let first = LabNode::first_pod(number);
-            pool.add_range(&format!("node-{number}"), &first, size.pods_a_node)?;
-        }
-        let kubelet = Kubelet::start(&plane.kubeconfig(Reach::Here), pool)?;
-        for number in 1..=size.nodes {
-            kubelet.register(&LabNode::numbered(number).object())?;
-        }
+        let kubeconfig = plane.kubeconfig(Reach::Here);
+        let kubelet = Kubelet::start_with_nodes(&kubeconfig, nodes, pods_a_node)?;
         Ok(Self {
             agents: None,
             controller: None,
@@ -108,8 +93,8 @@ impl<'a> Rig<'a> {
     }
 
     /// The controller.
-    pub(super) fn controller(&mut self) -> Result<&mut Running> {
-        let controller = self.controller.as_mut();
+    pub(super) fn controller(&self) -> Result<&Running> {
+        let controller = self.controller.as_ref();
         controller.context("the controller does not run")
     }
 
@@ -138,47 +123,33 @@ impl<'a> Rig<'a> {
     /// Waits until every agent has a first plan.
     pub(super) fn wait_first_plans(&self) -> Result<()> {
         let agents = self.agents()?;
-        let without = || {
-            let mut nodes = agents.nodes();
-            nodes.find(|node| agents.hash(node).is_none())
-        };
-        self.stage
-            .waits
-            .until(
-                "every agent to have a plan",
-                FIRST_PLAN,
-                Duration::from_millis(50),
-                || Ok(without().is_none().then_some(())),
-                || format!("{:?} has none", without()),
-            )
-            .map_err(|error| self.with_logs(&error))
+        self.eventually("every agent to have a plan", FIRST_PLAN, || {
+            let without = agents.nodes().find(|node| agents.hash(node).is_none());
+            without.map_or(Ok(()), |node| Err(anyhow!("{node} has none")))
+        })
+        .map_err(|error| self.with_logs(error))
+    }
+
+    /// Asks until the answer is no error; the last error is reported.
+    pub(super) fn eventually<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.stage.waits.eventually(what, on_hardware, ask)
     }
 
     /// Waits until every agent's plan is the one that `plan --manifests` makes from scratch of what
     /// kubectl prints.
     pub(super) fn wait_equal(&self, on_hardware: Duration) -> Result<()> {
-        let mut last = String::new();
-        self.stage
-            .waits
-            .until(
-                "every agent's plan to equal one made from scratch",
-                on_hardware,
-                Duration::from_millis(500),
-                || match self.difference()? {
-                    None => Ok(Some(())),
-                    Some(difference) => {
-                        last = difference;
-                        Ok(None)
-                    }
-                },
-                String::new,
-            )
-            .with_context(|| last.clone())
-            .map_err(|error| self.with_logs(&error))
+        let what = "every agent's plan to equal one made from scratch";
+        self.eventually(what, on_hardware, || self.plans_are_equal())
+            .map_err(|error| self.with_logs(error))
     }
 
-    /// The first agent whose plan differs from one made from scratch, and in what.
-    fn difference(&self) -> Result<Option<String>> {
+    /// Fails with the first agent whose plan differs from one made from scratch, and in what.
+    fn plans_are_equal(&self) -> Result<()> {
         let yaml = self
             .plane
             .kubectl(&["get", EVERYTHING, "-A", "-o", "yaml"])?;
@@ -193,13 +164,10 @@ impl<'a> Rig<'a> {
             let plan = self.agents()?.plan(node);
             let plan = serde_json::to_value(plan)?;
             if plan != scratch {
-                return Ok(Some(format!(
-                    "{node}: {}",
-                    first_difference("", &plan, &scratch)
-                )));
+                bail!("{node}: {}", first_difference("", &plan, &scratch));
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Asks for something in the spec of the ProxyConfig.
@@ -219,7 +187,7 @@ impl<'a> Rig<'a> {
 
     /// The requests of the controller so far.
     pub(super) fn audit(&self) -> Result<Audit> {
-        Audit::read(&self.folder.path.join("audit.log"))
+        Audit::read(&self.folder.path)
     }
 
     /// What the controller has logged.
@@ -228,36 +196,33 @@ impl<'a> Rig<'a> {
         std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
     }
 
-    /// An error with the last words of everybody.
-    pub(super) fn with_logs(&self, error: &anyhow::Error) -> anyhow::Error {
-        let mut error = format!("{:#}", self.plane.with_logs(error));
-        let said = self.controller_said().unwrap_or_default();
-        let lines: Vec<_> = said.lines().collect();
-        for line in &lines[lines.len().saturating_sub(12)..] {
-            error += &format!("\n  controller: {line}");
-        }
-        anyhow::anyhow!(error)
-    }
-
-    /// Fails if the controller or a part of the control plane ended by itself.
-    pub(super) fn check_running(&mut self) -> Result<()> {
-        self.plane.check_running()?;
-        let ended = self.controller()?.ended()?;
-        if let Some(status) = ended {
-            bail!(self.with_logs(&anyhow::anyhow!("the controller ended with {status}")));
-        }
-        if self.controller_said()?.contains("panicked") {
-            bail!(self.with_logs(&anyhow::anyhow!("the controller panicked")));
-        }
-        Ok(())
-    }
-
     fn socket(&self) -> PathBuf {
         self.folder.path.join("controller.sock")
     }
 
     fn controller_log(&self) -> PathBuf {
         self.folder.path.join("controller.log")
+    }
+}
+
+impl Environment for Rig<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.plane.check_running()?;
+        if let Some(status) = self.controller()?.ended()? {
+            bail!("the controller ended with {status}");
+        }
+        ensure!(
+            !self.controller_said()?.contains("panicked"),
+            "the controller panicked"
+        );
+        Ok(())
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        logs::attach(error, || {
+            let said = self.controller_said().unwrap_or_default();
+            self.plane.last_words() + &logs::tail("controller", &said, 12)
+        })
     }
 }
 

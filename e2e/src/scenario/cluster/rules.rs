@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use portolan_plan::{
     FrontendDocument, FrontendKind, ListDocument, Outsiders, PlanDocument, PortDocument,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
+use crate::harness::Environment as _;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -46,18 +47,14 @@ struct Step {
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let steps: Vec<Step> = serde_saphyr::from_str(STEPS).context("read the table of steps")?;
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 20,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let mut rig = Rig::start(stage, Options::default(), NODES, 20)?;
     rig.start_controller()?;
     rig.start_agents(NODES)?;
     rig.wait_first_plans()?;
     let mut pods = Pods::default();
     for step in steps {
-        let done = go(stage, &rig, &step, &mut pods);
-        checks.check(&step.step, done.map_err(|error| rig.with_logs(&error)));
+        let done = go(&rig, &step, &mut pods);
+        checks.check(&step.step, done.map_err(|error| rig.with_logs(error)));
     }
     checks.check(
         "every agent's plan equals one made from scratch",
@@ -66,7 +63,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     rig.check_running()
 }
 
-fn go(stage: &Stage, rig: &Rig<'_>, step: &Step, pods: &mut Pods) -> Result<()> {
+fn go(rig: &Rig<'_>, step: &Step, pods: &mut Pods) -> Result<()> {
     if let Some(seconds) = step.grace {
         rig.kubelet.set_grace(Duration::from_secs(seconds));
     }
@@ -77,44 +74,29 @@ fn go(stage: &Stage, rig: &Rig<'_>, step: &Step, pods: &mut Pods) -> Result<()> 
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         rig.plane.kubectl(&words)?;
     }
-    let mut last = String::new();
-    let waited = stage.waits.until(
-        "the plans to say so",
-        ARRIVES,
-        Duration::from_millis(200),
-        || {
-            pods.learn(rig)?;
-            match difference(rig, step, pods)? {
-                None => Ok(Some(())),
-                Some(difference) => {
-                    last = difference;
-                    Ok(None)
-                }
-            }
-        },
-        String::new,
-    );
-    waited.with_context(|| last.clone())
-}
-
-/// The first node and Service of which the plan says something else.
-fn difference(rig: &Rig<'_>, step: &Step, pods: &Pods) -> Result<Option<String>> {
     if step.expect.values().all(BTreeMap::is_empty) {
         bail!("the step expects nothing");
     }
+    rig.eventually("the plans to say so", ARRIVES, || {
+        pods.learn(rig)?;
+        says_so(rig, step, pods)
+    })
+}
+
+/// Fails with the first node and Service of which the plan says something else.
+fn says_so(rig: &Rig<'_>, step: &Step, pods: &Pods) -> Result<()> {
     for (node, services) in &step.expect {
         let plan = rig.agents()?.plan(node);
         let plan = plan.with_context(|| format!("{node} has no plan"))?;
         for (service, expected) in services {
             let said = lines(&plan, service, pods);
-            if said != *expected {
-                return Ok(Some(format!(
-                    "{node}, {service}: the plan says {said:#?}, expected is {expected:#?}"
-                )));
-            }
+            ensure!(
+                said == *expected,
+                "{node}, {service}: the plan says {said:#?}, expected is {expected:#?}"
+            );
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// What a plan says about a Service of the namespace `default`.

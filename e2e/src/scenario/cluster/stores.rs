@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Part, Store};
+use crate::harness::Environment as _;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -28,18 +29,11 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             store,
             ..Options::default()
         };
-        let mut rig = Rig::start(
-            stage,
-            options,
-            &Size {
-                nodes: 3,
-                pods_a_node: 100,
-            },
-        )?;
+        let mut rig = Rig::start(stage, options, 3, 100)?;
         rig.start_controller()?;
         rig.start_agents(2)?;
         let mut on = On { rig, checks, name };
-        on.goes_on(store)?;
+        on.goes_on(store).map_err(|error| on.rig.with_logs(error))?;
     }
     Ok(())
 }
@@ -60,13 +54,9 @@ impl On<'_, '_> {
         let paged = said.contains(NO_STREAMS);
         self.check(
             "lists are streamed where the server does that, else read in pages",
-            if paged == (store == Store::Debian34) {
-                Ok(())
-            } else {
-                Err(anyhow::anyhow!(
-                    "the controller says {NO_STREAMS:?}: {paged}"
-                ))
-            },
+            (paged == (store == Store::Debian34))
+                .then_some(())
+                .with_context(|| format!("the controller says {NO_STREAMS:?}: {paged}")),
         );
         for part in [Part::ApiServer, Part::Etcd] {
             self.rig.plane.restart(part)?;
@@ -89,14 +79,10 @@ impl On<'_, '_> {
         self.rig.plane.resume(Part::ApiServer)?;
         self.rig.plane.apply(&pods("late", 1))?;
         self.equal("after the API server stalled");
-        let forbidden = self.rig.audit()?.forbidden();
+        let nothing = self.rig.audit()?.nothing_forbidden();
         self.check(
             "the controller asks for nothing that its access rules do not give",
-            if forbidden.is_empty() {
-                Ok(())
-            } else {
-                Err(anyhow::anyhow!("{forbidden:?}"))
-            },
+            nothing,
         );
         self.rig.check_running()
     }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, ensure};
 
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::Options;
+use crate::harness::{Environment, run_parts};
 use crate::jaeger::{self, Jaeger, Ports, Trace};
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
@@ -25,7 +26,6 @@ const TRACED: Duration = Duration::from_secs(30);
 const SETTLES: Duration = Duration::from_secs(3);
 /// Only this form has examples.
 const OPENMETRICS: &str = "application/openmetrics-text";
-const LOOK: Duration = Duration::from_millis(200);
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
 const CLUSTER: &str = "
@@ -44,20 +44,25 @@ spec: {nodeName: node-1, containers: [{name: web, image: none}]}
 ";
 
 /// Everything that runs.
-struct Scene<'a> {
+struct Lab<'a> {
     rig: Rig<'a>,
     jaeger: Option<Jaeger>,
     ports: Ports,
     admin: SocketAddr,
-    stage: &'a Stage,
+}
+
+impl Environment for Lab<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.rig.check_running()
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        self.rig.with_logs(error)
+    }
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: 2,
-        pods_a_node: 50,
-    };
-    let rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), 2, 50)?;
     let [otlp, query] = rig.plane.free_ports()?;
     let ports = Ports { otlp, query };
     let admin = loop {
@@ -66,32 +71,35 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             break (Ipv4Addr::LOCALHOST, port).into();
         }
     };
-    let mut scene = Scene {
+    let mut lab = Lab {
         rig,
         jaeger: None,
         ports,
         admin,
-        stage,
     };
-    scene.start_jaeger()?;
-    scene.start_controller("1")?;
-    scene.rig.start_agents(2)?;
-    scene.rig.wait_first_plans()?;
-    scene
-        .rig
+    lab.start_jaeger()?;
+    lab.start_controller("1")?;
+    lab.rig.start_agents(2)?;
+    lab.rig.wait_first_plans()?;
+    lab.rig
         .plane
         .kubectl_with_input(&["apply", "-f", "-"], CLUSTER)?;
-    one_change(&mut scene, checks)?;
-    coalesced(&mut scene, checks)?;
-    away(&mut scene, checks)?;
-    sampled(&mut scene, checks)?;
-    scene.rig.check_running()
+    run_parts(
+        &mut lab,
+        checks,
+        &[
+            ("one change", one_change),
+            ("coalesced changes", coalesced),
+            ("without Jaeger", away),
+            ("a share of nothing", sampled),
+        ],
+    )
 }
 
-impl Scene<'_> {
+impl Lab<'_> {
     fn start_jaeger(&mut self) -> Result<()> {
         let log = self.rig.file("jaeger.log");
-        self.jaeger = Some(Jaeger::start(self.stage.waits, self.ports, &log)?);
+        self.jaeger = Some(Jaeger::start(self.rig.stage.waits, self.ports, &log)?);
         Ok(())
     }
 
@@ -153,14 +161,12 @@ impl Scene<'_> {
         what: &str,
         is_it: impl Fn(&Trace) -> bool,
     ) -> Result<Trace> {
-        let find = || {
-            let new = self.traces()?.into_iter();
-            let mut new = new.filter(|trace| !before.contains(&trace.id));
-            Ok(new.find(|trace| is_it(trace)))
-        };
-        let shown = || format!("{:?}", self.traces());
-        let found = self.stage.waits.until(what, TRACED, LOOK, find, shown);
-        found.map_err(|error| self.rig.with_logs(&error))
+        self.rig.eventually(what, TRACED, || {
+            let all = self.traces()?;
+            let new = all.iter().filter(|trace| !before.contains(&trace.id));
+            let found = new.clone().find(|trace| is_it(trace)).cloned();
+            found.with_context(|| format!("{:?}", new.collect::<Vec<_>>()))
+        })
     }
 
     fn metric(&self, series: &str) -> Result<f64> {
@@ -176,16 +182,16 @@ fn whole(trace: &Trace) -> bool {
 }
 
 /// A pod becomes ready: its change is followed to both nodes.
-fn one_change(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let before = scene.known()?;
-    scene.pod("web-2", "node-2")?;
+fn one_change(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.known()?;
+    lab.pod("web-2", "node-2")?;
     let is_it = |trace: &Trace| {
         trace.changed().contains("EndpointSlice default/web")
             && trace.named("watch").count() == 1
             && whole(trace)
     };
-    let trace = scene.new_trace(&before, "the trace of a pod that becomes ready", is_it)?;
-    let console = scene.stage.console;
+    let trace = lab.new_trace(&before, "the trace of a pod that becomes ready", is_it)?;
+    let console = lab.rig.stage.console;
     jaeger::lines(&trace)
         .iter()
         .for_each(|line| console.line(line));
@@ -194,37 +200,33 @@ fn one_change(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         "from the trigger on: watched, planned, encoded, sent, applied (S-187)",
         trace.check_change(&NODES),
     );
-    checks.check("the logs of the controller name the trace", {
-        let said = scene.rig.controller_said()?;
-        let names = said.contains(&format!("trace_id={}", trace.id));
-        names.then_some(()).with_context(|| said)
-    });
-    let page = http::get_as(scene.admin, "/metrics", OPENMETRICS, Duration::from_secs(5))?;
+    let said = lab.rig.controller_said()?;
+    let names = said.contains(&format!("trace_id={}", trace.id));
+    checks.require("the logs of the controller name the trace", names, &said);
+    let page = http::get_as(lab.admin, "/metrics", OPENMETRICS, Duration::from_secs(5))?;
     let exemplar = page.body.lines().any(|line| {
         line.starts_with("portolan_controller_change_duration_seconds_bucket")
             && line.contains("# {trace_id=\"")
     });
-    checks.check("a histogram leads to a trace", {
-        exemplar.then_some(()).context(page.body)
-    });
+    checks.require("a histogram leads to a trace", exemplar, &page.body);
     Ok(())
 }
 
 /// Two changes while an agent is at a third: they go out as one, and are linked.
-fn coalesced(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let before = scene.known()?;
-    scene.rig.agents()?.hold("node-1", true);
+fn coalesced(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.known()?;
+    lab.rig.agents()?.hold("node-1", true);
     for scheduler in ["wrr", "lc", "rr"] {
-        scene.annotate(scheduler)?;
+        lab.annotate(scheduler)?;
         // Each is planned by itself.
         std::thread::sleep(Duration::from_millis(500));
     }
-    scene.rig.agents()?.hold("node-1", false);
+    lab.rig.agents()?.hold("node-1", false);
     let linked = |trace: &Trace| trace.named("deliver").any(|span| span.links().count() > 0);
     let is_holder = |trace: &Trace| linked(trace) && whole(trace);
     let is_other = |trace: &Trace| linked(trace) && !whole(trace);
-    let holder = scene.new_trace(&before, "the trace with the work of two changes", is_holder)?;
-    let other = scene.new_trace(&before, "the trace that it is linked with", is_other)?;
+    let holder = lab.new_trace(&before, "the trace with the work of two changes", is_holder)?;
+    let other = lab.new_trace(&before, "the trace that it is linked with", is_other)?;
     checks.check(
         "a change that went with another is linked with it, both ways",
         holder.check_took_along(&other, "node-1"),
@@ -235,82 +237,78 @@ fn coalesced(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// Nobody takes traces: everything else goes on.
-fn away(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+fn away(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let lost = "portolan_controller_trace_exports_total{result=\"failed\"}";
-    let before = scene.metric(lost)?;
-    scene.jaeger = None;
-    scene.annotate("wrr")?;
-    let (agents, waits) = (scene.rig.agents()?, scene.stage.waits);
-    let scheduler = |wanted: &'static str| {
-        let all_have = || {
-            let mut plans = NODES.iter().map(|node| agents.plan(node));
-            let has = |plan: Option<portolan_plan::PlanDocument>| {
-                let text = plan.and_then(|plan| serde_json::to_string(&plan).ok());
-                text.is_some_and(|text| text.contains(&format!("\"scheduler\":\"{wanted}\"")))
-            };
-            Ok(plans.all(has).then_some(()))
-        };
-        waits.until("all nodes to have it", TRACED, LOOK, all_have, String::new)
-    };
-    checks.check("without Jaeger changes reach all nodes", scheduler("wrr"));
-    let counted = || Ok((scene.metric(lost)? > before).then_some(()));
-    checks.check(
-        "what was lost is counted",
-        waits.until("a lost trace", TRACED, LOOK, counted, String::new),
-    );
-    let said = scene.rig.controller_said()?;
-    checks.check(
-        "and told once, with what to check",
-        (said.matches("traces are lost").count() == 1)
-            .then_some(())
-            .with_context(|| said),
-    );
-    scene.start_jaeger()?;
-    scene.annotate("rr")?;
-    let back = scene.new_trace(&BTreeSet::new(), "a trace once Jaeger is back", whole);
+    let before = lab.metric(lost)?;
+    lab.jaeger = None;
+    lab.annotate("wrr")?;
+    let agents = lab.rig.agents()?;
+    let reached = lab.rig.eventually("all nodes to have it", TRACED, || {
+        for node in NODES {
+            let plan = serde_json::to_string(&agents.plan(node))?;
+            ensure!(plan.contains("\"scheduler\":\"wrr\""), "{node} has {plan}");
+        }
+        Ok(())
+    });
+    checks.check("without Jaeger changes reach all nodes", reached);
+    let counted = lab.rig.eventually("a lost trace", TRACED, || {
+        let count = lab.metric(lost)?;
+        ensure!(count > before, "{count}");
+        Ok(())
+    });
+    checks.check("what was lost is counted", counted);
+    let said = lab.rig.controller_said()?;
+    let once = said.matches("traces are lost").count() == 1;
+    checks.require("and told once, with what to check", once, &said);
+    lab.start_jaeger()?;
+    lab.annotate("rr")?;
+    let back = lab.new_trace(&BTreeSet::new(), "a trace once Jaeger is back", whole);
     checks.check("Jaeger gets traces again once it is back", back.map(drop));
     Ok(())
 }
 
 /// With a share of nothing, only what is remarkable is kept.
-fn sampled(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.rig.kill_controller()?;
-    scene.start_controller("0")?;
+fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.rig.kill_controller()?;
+    lab.start_controller("0")?;
     let kept = |kept: &str| format!("portolan_controller_traces_total{{kept=\"{kept}\"}}");
-    let waits = scene.stage.waits;
-    let serves = || Ok(scene.metric(&kept("no")).ok().filter(|no| *no > 0.0));
-    waits.until("the first plans", TRACED, LOOK, serves, String::new)?;
-    let (known, left_out) = (scene.known()?, scene.metric(&kept("no"))?);
+    let more_than = |series: &str, least: f64| {
+        let value = lab.metric(series)?;
+        ensure!(value > least, "{series} is {value}");
+        Ok(())
+    };
+    let no = kept("no");
+    let rig = &lab.rig;
+    rig.eventually("the first plans", TRACED, || more_than(&no, 0.0))?;
+    let (known, left_out) = (lab.known()?, lab.metric(&no)?);
     // Its agents have to be back, or the change is not followed to a node.
-    let back = || Ok((scene.metric("portolan_controller_nodes_in_force")? >= 2.0).then_some(()));
-    waits.until("both agents", TRACED, LOOK, back, String::new)?;
-    scene.annotate("lc")?;
-    let ended = || Ok((scene.metric(&kept("no"))? > left_out).then_some(()));
-    waits.until("a change to end", TRACED, LOOK, ended, String::new)?;
+    rig.eventually("both agents", TRACED, || {
+        more_than("portolan_controller_nodes_in_force", 1.5)
+    })?;
+    lab.annotate("lc")?;
+    rig.eventually("a change to end", TRACED, || more_than(&no, left_out))?;
     std::thread::sleep(SETTLES);
-    let now = scene.known()?;
-    checks.check(
+    let now = lab.known()?;
+    checks.require(
         "of ordinary changes none is kept where the share is nothing",
-        (now == known)
-            .then_some(())
-            .with_context(|| format!("{now:?}")),
+        now == known,
+        &format!("{now:?}"),
     );
-    scene.rig.agents()?.set_failing("node-2", true);
-    scene.annotate("wrr")?;
-    let failed = scene.new_trace(&known, "the trace of a change that fails", |_| true)?;
+    lab.rig.agents()?.set_failing("node-2", true);
+    lab.annotate("wrr")?;
+    let failed = lab.new_trace(&known, "the trace of a change that fails", |_| true)?;
     let root = failed.root()?;
-    checks.check("one that fails somewhere is kept and says so", {
-        let says = root.failure() == Some("not in force on 1 of 2 nodes");
-        says.then_some(()).with_context(|| format!("{root:?}"))
-    });
+    let says = root.failure() == Some("not in force on 1 of 2 nodes");
+    let what = "one that fails somewhere is kept and says so";
+    checks.require(what, says, &format!("{root:?}"));
     let mut delivered = failed.named("deliver");
     let of_node = delivered.find(|span| span.failure() == Some(FAILURE));
     let node = of_node.and_then(|span| span.node());
-    checks.check("on which node, and what", {
-        (node == Some("node-2"))
-            .then_some(())
-            .with_context(|| format!("{:?}", failed.spans))
-    });
-    scene.rig.agents()?.set_failing("node-2", false);
+    checks.require(
+        "on which node, and what",
+        node == Some("node-2"),
+        &format!("{:?}", failed.spans),
+    );
+    lab.rig.agents()?.set_failing("node-2", false);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Scene;
+use crate::harness::Lab;
 use crate::topology::world::Resident;
 use crate::traffic::Protocol;
 use crate::traffic::client::{self, Outcome};
@@ -44,20 +44,20 @@ impl Question {
     }
 
     /// One attempt.
-    pub(super) fn ask(&self, scene: &Scene<'_>) -> Result<Outcome> {
+    pub(super) fn ask(&self, lab: &Lab<'_>) -> Result<Outcome> {
         crate::stop::check()?;
         let from = Resident::named(self.from).with_context(|| format!("find {}", self.from))?;
-        let (target, patience) = (self.target()?, scene.stage.waits.limit(PATIENCE));
+        let (target, patience) = (self.target()?, lab.limit(PATIENCE));
         let attempt = || Ok(client::attempt(self.protocol, target, patience));
-        Ok(scene.topology.of(from)?.inside(attempt)?.outcome)
+        Ok(lab.inside(from, attempt)?.outcome)
     }
 
     /// Whether all of these answer, twice around, and nobody else.
-    pub(super) fn is_answered(&self, scene: &Scene<'_>, by: &[&str]) -> Result<()> {
+    pub(super) fn is_answered(&self, lab: &Lab<'_>, by: &[&str]) -> Result<()> {
         let (from, to) = (self.from, self.to);
         let mut met = BTreeSet::new();
         for _ in 0..2 * by.len() {
-            match self.ask(scene)? {
+            match self.ask(lab)? {
                 Outcome::Answered { by, .. } => drop(met.insert(by)),
                 other => bail!("{from} -> {to}: {other} after answers by {met:?}"),
             }
@@ -68,8 +68,8 @@ impl Question {
     }
 
     /// Whether it ends otherwise than by an answer, in this way.
-    pub(super) fn ends(&self, scene: &Scene<'_>, as_wanted: &Outcome) -> Result<()> {
-        let outcome = self.ask(scene)?;
+    pub(super) fn ends(&self, lab: &Lab<'_>, as_wanted: &Outcome) -> Result<()> {
+        let outcome = self.ask(lab)?;
         let (from, to) = (self.from, self.to);
         ensure!(
             outcome == *as_wanted,
@@ -80,11 +80,11 @@ impl Question {
 }
 
 /// Whether every kind of client is served by `open` on all of its frontends.
-pub(super) fn everybody_is_served(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn everybody_is_served(lab: &Lab<'_>) -> Result<()> {
     for from in ["outside", "pod-a3", "node-a"] {
         for (to, protocol) in OPEN {
             let question = Question { from, to, protocol };
-            question.is_answered(scene, &OPEN_PODS)?;
+            question.is_answered(lab, &OPEN_PODS)?;
         }
     }
     Ok(())

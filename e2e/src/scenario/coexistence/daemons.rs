@@ -1,9 +1,9 @@
 //! Daemons on the nodes' own addresses: as endpoints of a Service, and on the number of a node port.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 
-use super::Scene;
 use super::ask::{OPEN_PODS, Question};
+use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, outside_address};
@@ -23,7 +23,7 @@ const HOST: [(&str, Protocol); 8] = [
     ("[fd00:50::11]:30090", Protocol::Tcp),
 ];
 
-pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for from in [OUTSIDE, "pod-a3", "node-a", "node-b"] {
         // A daemon that takes datagrams on all addresses answers a pod of its node from the address of
         // the pod's gateway, and no proxy can know whom that answers.
@@ -31,7 +31,7 @@ pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         let mut asked = HOST.into_iter().filter(|(_, protocol)| !lost(*protocol));
         let served = asked.try_for_each(|(to, protocol)| {
             let question = Question { from, to, protocol };
-            question.is_answered(scene, &["daemon-of-node-a", "daemon-of-node-b"])
+            question.is_answered(lab, &["daemon-of-node-a", "daemon-of-node-b"])
         });
         let over = if lost(Protocol::Udp) {
             "TCP"
@@ -41,12 +41,12 @@ pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!("daemons of both nodes serve {from} over {over} as endpoints (S-55)");
         checks.check(&what, served);
     }
-    listener(scene, checks)
+    listener(lab, checks)
 }
 
-fn listener(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+fn listener(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let ports = [(Protocol::Tcp, 30080), (Protocol::Udp, 30053)];
-    let squatter = Server::start(scene.topology.node(Node::A)?, "squatter", &ports)?;
+    let squatter = Server::start(&lab.node(Node::A)?, "squatter", &ports)?;
     let served = [
         ("192.168.50.11:30080", Protocol::Tcp),
         ("192.168.50.11:30053", Protocol::Udp),
@@ -56,7 +56,7 @@ fn listener(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     .try_for_each(|(to, protocol)| {
         [OUTSIDE, "pod-a3", "node-a"]
             .into_iter()
-            .try_for_each(|from| Question { from, to, protocol }.is_answered(scene, &OPEN_PODS))
+            .try_for_each(|from| Question { from, to, protocol }.is_answered(lab, &OPEN_PODS))
     });
     let missed = squatter.answered();
     let alone = served.and_then(|()| {
@@ -72,15 +72,15 @@ fn listener(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         to: "127.0.0.1:30080",
         protocol: Protocol::Tcp,
     };
-    let kept = question.is_answered(scene, &["squatter"]);
+    let kept = question.is_answered(lab, &["squatter"]);
     checks.check("… which keeps the loopback address (S-35)", kept);
-    other_address(scene, checks)?;
+    other_address(lab, checks)?;
     squatter.end()
 }
 
 /// Node ports answer on the node's primary addresses here, so its other ones are nobody's business.
-fn other_address(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let node = scene.topology.node(Node::A)?;
+fn other_address(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let node = lab.node(Node::A)?;
     let address = |act| {
         let words = ["address", act, "192.168.50.21/24", "dev", "eth0"];
         node.inside(|| Program::Ip.run(&words))
@@ -88,18 +88,13 @@ fn other_address(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     address("add")?;
     let to = "192.168.50.21:30080";
     let (from, protocol) = (OUTSIDE, Protocol::Tcp);
-    let outcome = Question { from, to, protocol }.ask(scene)?;
+    let outcome = Question { from, to, protocol }.ask(lab)?;
     let wanted = Outcome::Answered {
         by: "squatter".to_owned(),
         seen: outside_address(Family::IPv4),
     };
-    let right = if outcome == wanted {
-        Ok(())
-    } else {
-        Err(anyhow!("{outcome}, not {wanted}"))
-    };
     let what =
         "a daemon on an address without node ports has its port, and sees its clients (S-158)";
-    checks.check(what, right);
+    checks.require(what, outcome == wanted, &format!("{outcome}, not {wanted}"));
     address("del").map(drop)
 }

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::Scene;
 use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, Resident};
@@ -11,9 +11,9 @@ use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;
 use crate::{waits, witness};
 
-pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    forward_drop(scene, checks)?;
-    manager(scene, checks)
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    forward_drop(lab, checks)?;
+    manager(lab, checks)
 }
 
 /// The tool of each family.
@@ -23,34 +23,28 @@ pub(super) const TOOLS: [(Family, Program); 2] = [
 ];
 
 /// Changes rules of both families on node-a, as a person would.
-fn rules(scene: &Scene<'_>, words: &str) -> Result<()> {
-    let words: Vec<_> = ["-w"].into_iter().chain(words.split(' ')).collect();
-    scene.topology.node(Node::A)?.inside(|| {
-        for (_, tool) in TOOLS {
-            tool.run(&words)?;
-        }
-        Ok(())
-    })
+fn rules(lab: &Lab<'_>, words: &str) -> Result<()> {
+    let line = format!("-w {words}");
+    lab.tools(Node::A, &TOOLS.map(|(_, tool)| (tool, line.as_str())))
 }
 
-fn forward_drop(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
+fn forward_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let straight = Question {
         from: OUTSIDE,
         to: "10.244.1.11:8080",
         protocol: Protocol::Tcp,
     };
-    scene
-        .topology
-        .of(Resident::Outside)?
-        .inside(|| Program::Ip.run(&["route", "add", "10.244.1.0/24", "via", "192.168.50.11"]))?;
-    let forwards = straight.is_answered(scene, &["pod-a1"]);
+    lab.inside(Resident::Outside, || {
+        Program::Ip.run(&["route", "add", "10.244.1.0/24", "via", "192.168.50.11"])
+    })?;
+    let forwards = straight.is_answered(lab, &["pod-a1"]);
     checks.check("node-a forwards to its pods as it is", forwards);
-    rules(scene, "-P FORWARD DROP")?;
-    let silent = straight.ends(scene, &Outcome::Silent);
+    rules(lab, "-P FORWARD DROP")?;
+    let silent = straight.ends(lab, &Outcome::Silent);
     checks.check("with FORWARD policy DROP it does not", silent);
     let what = "with FORWARD policy DROP Services serve everybody (S-81)";
-    checks.check(what, everybody_is_served(scene));
-    rules(scene, "-P FORWARD ACCEPT")
+    checks.check(what, everybody_is_served(lab));
+    rules(lab, "-P FORWARD ACCEPT")
 }
 
 /// What a manager might insert, in its order from the top.
@@ -71,28 +65,25 @@ const REMOVED: [&str; 5] = [
     "-X FIREWALL",
 ];
 
-fn manager(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    INSERTED
-        .into_iter()
-        .try_for_each(|line| rules(scene, line))?;
-    let node = scene.topology.node(Node::A)?;
-    let inserted = witness::everything(node)?;
+fn manager(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    INSERTED.into_iter().try_for_each(|line| rules(lab, line))?;
+    let inserted = lab.everything(Node::A)?;
     let what = "below a firewall manager's rules Services serve everybody (S-165)";
-    checks.check(what, everybody_is_served(scene));
+    checks.check(what, everybody_is_served(lab));
     let what = "… unused ports are refused (S-27)";
-    checks.check(what, unused_ports_are_refused(scene));
+    checks.check(what, unused_ports_are_refused(lab));
     let what = "… and who is not in the source ranges meets silence (S-86)";
-    checks.check(what, guarded_is_silent(scene));
+    checks.check(what, guarded_is_silent(lab));
     // Three times the period after which the agent looks at the kernel by itself.
-    let period = scene.stage.waits.limit(std::time::Duration::from_secs(1));
+    let period = lab.limit(std::time::Duration::from_secs(1));
     waits::sleep_until(std::time::Instant::now() + 3 * period)?;
     let what = "no rule of the manager is touched, none of ours is doubled or moved (S-165, S-168)";
-    let unchanged = witness::must_equal(&inserted, &witness::everything(node)?);
+    let unchanged = witness::must_equal(&inserted, &lab.everything(Node::A)?);
     checks.check(what, unchanged);
-    REMOVED.into_iter().try_for_each(|line| rules(scene, line))
+    REMOVED.into_iter().try_for_each(|line| rules(lab, line))
 }
 
-fn unused_ports_are_refused(scene: &Scene<'_>) -> Result<()> {
+fn unused_ports_are_refused(lab: &Lab<'_>) -> Result<()> {
     for (to, protocol) in [
         ("203.0.113.1:81", Protocol::Tcp),
         ("10.96.1.1:9999", Protocol::Tcp),
@@ -100,15 +91,15 @@ fn unused_ports_are_refused(scene: &Scene<'_>) -> Result<()> {
         ("[2001:db8:113::1]:81", Protocol::Tcp),
     ] {
         let from = OUTSIDE;
-        Question { from, to, protocol }.ends(scene, &Outcome::Refused)?;
+        Question { from, to, protocol }.ends(lab, &Outcome::Refused)?;
     }
     Ok(())
 }
 
-fn guarded_is_silent(scene: &Scene<'_>) -> Result<()> {
+fn guarded_is_silent(lab: &Lab<'_>) -> Result<()> {
     let to = "203.0.113.41:80";
     let protocol = Protocol::Tcp;
     let question = |from| Question { from, to, protocol };
-    question(OUTSIDE).is_answered(scene, &OPEN_PODS[..1])?;
-    question("pod-a3").ends(scene, &Outcome::Silent)
+    question(OUTSIDE).is_answered(lab, &OPEN_PODS[..1])?;
+    question("pod-a3").ends(lab, &Outcome::Silent)
 }

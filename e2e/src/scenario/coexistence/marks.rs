@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::Scene;
 use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
 use crate::topology::world::{Node, OUTSIDE};
@@ -51,8 +51,8 @@ enum Counter {
 /// Reachable by nobody but through the table that the mark selects.
 const FAR: &str = "198.51.100.77";
 
-pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let node = scene.topology.node(Node::A)?;
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let node = lab.node(Node::A)?;
     let rules = |line: &str, delete: bool| {
         let line = if delete {
             let line = line.replace("-I PREROUTING 1", "-D PREROUTING");
@@ -60,8 +60,7 @@ pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         } else {
             line.to_owned()
         };
-        let words: Vec<_> = ["-w"].into_iter().chain(line.split(' ')).collect();
-        node.inside(|| Program::Iptables.run(&words))
+        lab.tool(Node::A, Program::Iptables, &format!("-w {line}"))
     };
     let counting = |act: &str| -> Result<()> {
         for (_, matches) in COUNTERS {
@@ -74,7 +73,7 @@ pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     }
     counting("A")?;
     let what = "where a CNI marks every IPv4 packet, Services serve everybody (S-172)";
-    checks.check(what, everybody_is_served(scene));
+    checks.check(what, everybody_is_served(lab));
     let counts = counts(
         &node.inside(|| Program::Iptables.run(&["-w", "-t", "mangle", "-nvxL", "POSTROUTING"]))?,
     )?;
@@ -84,7 +83,7 @@ pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
         judge(&counts),
     );
     counting("D")?;
-    policy_routing(scene, checks)?;
+    policy_routing(lab, checks)?;
     for line in MARKS {
         rules(line, true)?;
     }
@@ -112,54 +111,35 @@ fn judge(counts: &[u64]) -> Result<()> {
     Ok(())
 }
 
-fn policy_routing(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let address = format!("{FAR}/32");
-    scene
-        .topology
-        .node(Node::B)?
-        .inside(|| Program::Ip.run(&["address", "add", &address, "dev", "lo"]))?;
-    let node = scene.topology.node(Node::A)?;
-    let rule = |act| {
-        let words = [
-            "rule",
-            act,
-            "fwmark",
-            "0x80000/0x80000",
-            "lookup",
-            "100",
-            "priority",
-            "99",
-        ];
-        node.inside(|| Program::Ip.run(&words))
+fn policy_routing(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let ip = |node, line: &str| lab.tool(node, Program::Ip, line);
+    ip(Node::B, &format!("address add {FAR}/32 dev lo"))?;
+    let rule = |act: &str| {
+        let line = format!("rule {act} fwmark 0x80000/0x80000 lookup 100 priority 99");
+        ip(Node::A, &line)
     };
-    let route = [
-        "route",
-        "add",
-        &address,
-        "via",
-        "192.168.50.12",
-        "table",
-        "100",
-    ];
-    node.inside(|| Program::Ip.run(&route))?;
+    ip(
+        Node::A,
+        &format!("route add {FAR}/32 via 192.168.50.12 table 100"),
+    )?;
     let far = Question {
         from: "node-a",
         to: "198.51.100.77:9999",
         protocol: Protocol::Tcp,
     };
-    let lost = far.ask(scene)?;
-    let lost = match lost {
-        Outcome::Answered { .. } => Err(anyhow::anyhow!("{lost} without the rule")),
-        _ => Ok(()),
-    };
-    checks.check("nobody reaches an address that only a rule leads to", lost);
+    let lost = far.ask(lab)?;
+    checks.require(
+        "nobody reaches an address that only a rule leads to",
+        !matches!(lost, Outcome::Answered { .. }),
+        &format!("{lost} without the rule"),
+    );
     rule("add")?;
-    let reached = far.is_answered(scene, &["daemon-of-node-b"]);
+    let reached = far.is_answered(lab, &["daemon-of-node-b"]);
     checks.check("an ip rule on the CNI's mark leads there (S-172)", reached);
     let from = OUTSIDE;
     let (to, protocol) = ("192.168.50.11:30080", Protocol::Tcp);
-    let served = Question { from, to, protocol }.is_answered(scene, &OPEN_PODS);
-    let served = served.and_then(|()| everybody_is_served(scene));
+    let served = Question { from, to, protocol }.is_answered(lab, &OPEN_PODS);
+    let served = served.and_then(|()| everybody_is_served(lab));
     checks.check("… and Services serve everybody all the same", served);
     rule("del").map(drop)
 }

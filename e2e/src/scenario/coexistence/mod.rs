@@ -10,13 +10,10 @@ mod mtu;
 
 use anyhow::Result;
 
-use super::packet_path::serve;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::files::{CLUSTER, COEXISTENCE, EXTERNAL};
-use crate::topology::world::Node;
-use crate::topology::{Network, Topology};
-use crate::witness;
+use crate::harness::Lab;
+use crate::topology::Network;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "coexistence",
@@ -24,33 +21,19 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// The lab with its programs, as the parts need it.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-}
-
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Vxlan, stage.waits)?;
-    let _servers = serve(&topology)?;
-    let mut texts = Vec::new();
-    for path in [CLUSTER[0], COEXISTENCE].into_iter().chain(EXTERNAL) {
-        texts.push((path.replace('/', "-"), stage.files.text(path)?));
-    }
-    let mut cluster = Cluster::new(&topology, stage.waits, texts)?;
-    cluster.start()?;
-    for node in Node::ALL {
-        cluster.wait_applied(node, 0)?;
-    }
-    let scene = Scene {
-        stage,
-        topology: &topology,
-    };
-    let parts: [fn(&Scene<'_>, &mut Checks) -> Result<()>; 4] =
-        [firewall::run, marks::run, mtu::run, daemons::run];
-    for part in parts {
-        part(&scene, checks)?;
-    }
-    cluster.check_running()
+    let mut lab = Lab::new(stage, Network::Vxlan)?;
+    lab.serve_pods()?;
+    lab.serve_nodes()?;
+    lab.add_files([CLUSTER[0], COEXISTENCE].into_iter().chain(EXTERNAL))?;
+    lab.start()?;
+    lab.run_parts(
+        checks,
+        &[
+            ("firewalls", firewall::run),
+            ("marks", marks::run),
+            ("a small MTU", mtu::run),
+            ("daemons", daemons::run),
+        ],
+    )
 }

@@ -7,17 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Scene;
 use super::firewall::TOOLS;
+use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, Pod, Resident};
 
 /// The pod that takes in whatever it is sent.
-const SINK: Pod = Pod {
-    node: Node::B,
-    number: 1,
-};
+const SINK: Pod = Node::B.pod(1);
 const PORT: u16 = 8090;
 /// Some hundred packets.
 const BYTES: usize = 300_000;
@@ -39,34 +36,31 @@ const TRANSFERS: [(&str, &str); 6] = [
     ("node-a", "[fd00:10:96::121]:8090"),
 ];
 
-pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let listener = scene.topology.of(Resident::Pod(SINK))?.inside(|| {
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let listener = lab.inside(Resident::Pod(SINK), || {
         TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).context("listen for large transfers")
     })?;
     listener.set_nonblocking(true)?;
     let cable = SINK.cable();
     let link = ["link", "set", &cable, "mtu", "1300"];
-    scene
-        .topology
-        .node(Node::B)?
-        .inside(|| Program::Ip.run(&link))?;
+    lab.node(Node::B)?.inside(|| Program::Ip.run(&link))?;
     for (from, to) in TRANSFERS {
         let target: SocketAddr = to.parse().with_context(|| format!("read {to:?}"))?;
         let family = Family::of(target.ip());
-        errors_are_dropped(scene, family, true)?;
-        let hangs = transfer(scene, &listener, from, target).and_then(|ended| match ended {
+        errors_are_dropped(lab, family, true)?;
+        let hangs = transfer(lab, &listener, from, target).and_then(|ended| match ended {
             Ended::Stalled { .. } => Ok(()),
             Ended::Whole => bail!("the transfer ended"),
         });
         let what = format!("{from} -> {to}: without the errors of the small link it hangs");
         checks.check(&what, hangs);
-        errors_are_dropped(scene, family, false)?;
+        errors_are_dropped(lab, family, false)?;
         if is_told_late(from, family) {
             // Only its route learns; whether this transfer ends is the kernel's business.
-            transfer(scene, &listener, from, target)?;
+            transfer(lab, &listener, from, target)?;
         }
         let what = format!("{from} -> {to}: with them a large transfer ends (S-85)");
-        let ended = transfer(scene, &listener, from, target).and_then(|ended| match ended {
+        let ended = transfer(lab, &listener, from, target).and_then(|ended| match ended {
             Ended::Whole => Ok(()),
             Ended::Stalled { taken } => bail!("it stalled after {taken} bytes"),
         });
@@ -74,27 +68,23 @@ pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
     }
     checks.check(
         "ranges are still routed as a whole after path MTUs were learnt (S-24, S-30)",
-        ranges_are_whole(scene),
+        ranges_are_whole(lab),
     );
     Ok(())
 }
 
 /// The kernel keeps a path MTU beside its routes, for one address inside the range. The agent looks at
 /// them all when an interface comes, and tells that it did by setting the interface.
-fn ranges_are_whole(scene: &Scene<'_>) -> Result<()> {
-    scene.topology.node(Node::A)?.inside(|| {
+fn ranges_are_whole(lab: &Lab<'_>) -> Result<()> {
+    let waits = lab.stage.waits;
+    lab.node(Node::A)?.inside(|| {
         Program::Ip.run(&["link", "add", LOOKED_AT, "type", "bridge"])?;
-        let looked = scene.stage.waits.until(
-            "the setting of a new interface",
-            PATIENCE,
-            Duration::from_millis(5),
-            || {
-                let value = std::fs::read_to_string(LOOKED_AT_SETTING)
-                    .with_context(|| format!("read {LOOKED_AT_SETTING}"))?;
-                Ok((value.trim() == "1").then_some(()))
-            },
-            || format!("{LOOKED_AT_SETTING} is not 1"),
-        );
+        let looked = waits.eventually("the setting of a new interface", PATIENCE, || {
+            let value = std::fs::read_to_string(LOOKED_AT_SETTING)
+                .with_context(|| format!("read {LOOKED_AT_SETTING}"))?;
+            ensure!(value.trim() == "1", "{LOOKED_AT_SETTING} is not 1");
+            Ok(())
+        });
         let routes = Program::Ip.run(&["-4", "route", "show", "table", "local"]);
         Program::Ip.run(&["link", "del", LOOKED_AT])?;
         looked?;
@@ -112,18 +102,17 @@ fn is_told_late(from: &str, family: Family) -> bool {
 }
 
 /// Whether node-a is deaf to the errors.
-fn errors_are_dropped(scene: &Scene<'_>, family: Family, yes: bool) -> Result<()> {
+fn errors_are_dropped(lab: &Lab<'_>, family: Family, yes: bool) -> Result<()> {
     let matches = match family {
         Family::IPv4 => "-p icmp --icmp-type fragmentation-needed",
         Family::IPv6 => "-p icmpv6 --icmpv6-type packet-too-big",
     };
     let act = if yes { "-I" } else { "-D" };
     let line = format!("-w -t raw {act} PREROUTING {matches} -j DROP");
-    let words: Vec<_> = line.split(' ').collect();
     let tools = TOOLS.into_iter().filter(|tool| tool.0 == family);
-    scene.topology.node(Node::A)?.inside(|| {
+    lab.node(Node::A)?.inside(|| {
         for (_, tool) in tools {
-            tool.run(&words)?;
+            tool.run_line(&line)?;
         }
         Ok(())
     })
@@ -139,19 +128,18 @@ enum Ended {
 
 /// Sends all bytes, and is told how many came.
 fn transfer(
-    scene: &Scene<'_>,
+    lab: &Lab<'_>,
     listener: &TcpListener,
     from: &str,
     target: SocketAddr,
 ) -> Result<Ended> {
     let client = Resident::named(from).with_context(|| format!("find {from}"))?;
-    let patience = scene.stage.waits.limit(PATIENCE);
+    let patience = lab.limit(PATIENCE);
     std::thread::scope(|scope| {
         let sink = scope.spawn(|| take_in(listener, patience));
-        let sent = scene
-            .topology
-            .of(client)?
-            .inside(|| send(target, patience).with_context(|| format!("send to {target}")));
+        let sent = lab.inside(client, || {
+            send(target, patience).with_context(|| format!("send to {target}"))
+        });
         let Ok(taken) = sink.join() else {
             bail!("the thread that takes bytes in panicked");
         };

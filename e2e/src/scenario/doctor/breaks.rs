@@ -240,22 +240,9 @@ pub(super) fn prepare(node: &Namespace) -> Result<()> {
     ];
     execute(node, &commands, Saves::Nothing)?;
     for port in ["7001", "7002", "7003"] {
-        let words = [
-            "-I",
-            "-p",
-            "udp",
-            "-s",
-            "192.0.2.1",
-            "-d",
-            "192.0.2.2",
-            "--sport",
-            port,
-            "--dport",
-            "9",
-            "--timeout",
-            "600",
-        ];
-        node.inside(|| Program::Conntrack.run(&words))?;
+        let ends = format!("-s 192.0.2.1 -d 192.0.2.2 --sport {port} --dport 9");
+        let line = format!("-I -p udp {ends} --timeout 600");
+        node.inside(|| Program::Conntrack.run_line(&line))?;
     }
     Ok(())
 }
@@ -278,18 +265,8 @@ pub(super) fn execute(node: &Namespace, commands: &[&str], saves: Saves) -> Resu
 fn routes() -> Result<String> {
     let mut text = String::new();
     for family in ["-4", "-6"] {
-        let words = [
-            family,
-            "route",
-            "show",
-            "table",
-            "local",
-            "dev",
-            "kube-ipvs0",
-            "proto",
-            "static",
-        ];
-        for line in Program::Ip.run(&words)?.lines() {
+        let line = format!("{family} route show table local dev kube-ipvs0 proto static");
+        for line in Program::Ip.run_line(&line)?.lines() {
             let mut words: Vec<_> = line.split_whitespace().collect();
             // What only older versions say, and what the tool does not take back.
             words.truncate(
@@ -320,10 +297,9 @@ pub(super) fn restore(node: &Namespace, broken: &Break, before: &str) -> Result<
                 Program::Ipvsadm.run(&["-C"])?;
                 Program::Ipvsadm.run_with_input(&["-R"], before).map(drop)
             }
-            Saves::Routes => before.lines().try_for_each(|line| {
-                let words: Vec<_> = line.split(' ').collect();
-                Program::Ip.run(&words).map(drop)
-            }),
+            Saves::Routes => before
+                .lines()
+                .try_for_each(|line| Program::Ip.run_line(line).map(drop)),
         }
     })
 }

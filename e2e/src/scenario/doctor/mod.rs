@@ -10,14 +10,14 @@ use portolan_agent::saved::SavedPlan;
 use serde_json::Value;
 
 use self::breaks::{BREAKS, Break, Change};
-use super::packet_path::external_manifests;
+use super::packet_path::external_files;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
+use crate::harness;
 use crate::mounts;
 use crate::program::{Ended, Program};
+use crate::topology::Network;
 use crate::topology::world::Node;
-use crate::topology::{Network, Topology};
-use crate::witness;
+use crate::waits::SOON;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "doctor",
@@ -29,180 +29,144 @@ const NODE: Node = Node::A;
 /// The kernel of the guest has a small table of connections, whatever is done here.
 const USUAL: [&str; 1] = ["connection-table"];
 
-/// A node that an agent programmed, which then ended: nothing is put right by itself.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
+type Lab<'a> = harness::Lab<'a>;
+
+/// On a node that an agent programmed, which then ended: nothing is put right by itself.
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let mut lab = Lab::new(stage, Network::Bridged)?;
+    lab.add_files(external_files())?;
+    lab.cluster.start_controller()?;
+    lab.cluster.start_agent(NODE)?;
+    lab.cluster.wait_applied(NODE, 0)?;
+    lab.wait_plan_on_disk(NODE)?;
+    lab.cluster.stop_agent(NODE)?;
+    lab.run_parts(checks, &[("hint", hint), ("breaks", breaks)])
 }
 
-fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Bridged, stage.waits)?;
-    let manifests = external_manifests(&stage.files)?;
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        cluster: Cluster::new(&topology, stage.waits, manifests)?,
-    };
-    scene.cluster.start_controller()?;
-    scene.cluster.start_agent(NODE)?;
-    scene.cluster.wait_applied(NODE, 0)?;
-    scene.wait_for_plan()?;
-    scene.cluster.stop_agent(NODE)?;
-    let said = scene.cluster.said(NODE)?;
-    checks.check(
+fn hint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let said = lab.cluster.said(NODE)?;
+    checks.require(
         "an agent that starts hints at a small table of connections (S-195)",
-        {
-            let hint = said.contains("conn_tab_bits=18");
-            hint.then_some(()).with_context(|| said)
-        },
-    );
-    scene.prepare()?;
-    stage.console.heading("a node in order");
-    checks.check("doctor is quiet on a node in order", scene.is_quiet());
-    stage.console.heading("broken in one way after the other");
-    for broken in BREAKS {
-        let told = scene.is_told(broken);
-        checks.check(&format!("{}: {}", broken.check, broken.what), told);
-    }
-    checks.check(
-        "doctor is quiet again once all is put right",
-        scene.is_quiet(),
+        said.contains("conn_tab_bits=18"),
+        &said,
     );
     Ok(())
 }
 
-impl Scene<'_> {
-    fn wait_for_plan(&self) -> Result<()> {
-        let plan = self.cluster.state_folder(NODE).join("plan");
-        self.stage.waits.until(
-            "the plan on disk",
-            Duration::from_secs(15),
-            Duration::from_millis(50),
-            || Ok(plan.exists().then_some(())),
-            || "it is not there".to_owned(),
-        )
+fn breaks(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    breaks::prepare(&lab.node(NODE)?)?;
+    lab.heading("a node in order");
+    checks.check("doctor is quiet on a node in order", is_quiet(lab));
+    lab.heading("broken in one way after the other");
+    for broken in BREAKS {
+        let told = is_told(lab, broken);
+        checks.check(&format!("{}: {}", broken.check, broken.what), told);
     }
+    checks.check("doctor is quiet again once all is put right", is_quiet(lab));
+    Ok(())
+}
 
-    /// What some of the breaks need to be about something.
-    fn prepare(&self) -> Result<()> {
-        breaks::prepare(self.topology.node(NODE)?)
+/// Breaks, asks and puts right, in this order whatever comes of it.
+fn is_told(lab: &mut Lab<'_>, broken: &Break) -> Result<()> {
+    let undone = change(lab, broken)?;
+    let asked = ask(lab, broken.change == Change::ReadOnlyState);
+    let restored = restore(lab, broken, &undone);
+    let ended = asked?;
+    restored.context("put it right")?;
+    let found = alarms(&ended.output)?;
+    let [(check, level, remedy)] = found.as_slice() else {
+        anyhow::bail!("{found:#?}");
+    };
+    ensure!(
+        (check.as_str(), level.as_str()) == (broken.check, broken.level)
+            && remedy.contains(broken.remedy),
+        "{found:#?}"
+    );
+    let status = i32::from(broken.level == "fail");
+    ensure!(
+        ended.status.code() == Some(status),
+        "it ended with {}",
+        ended.status
+    );
+    Ok(())
+}
+
+/// Breaks something; gives back what the node had.
+fn change(lab: &mut Lab<'_>, broken: &Break) -> Result<String> {
+    let node = lab.node(NODE)?;
+    let state = lab.cluster.state_folder(NODE);
+    match broken.change {
+        Change::Commands(commands) => breaks::execute(&node, commands, broken.saves),
+        Change::DeadController => lab.cluster.kill_controller().map(|()| String::new()),
+        Change::OldPlan => date_plan(lab, Duration::from_secs(3600)).map(|()| String::new()),
+        Change::Garbage(file) => {
+            let path = state.join(file);
+            std::fs::rename(&path, path.with_extension("kept"))?;
+            std::fs::write(&path, "garbage\n")?;
+            Ok(String::new())
+        }
+        Change::FullTracking => breaks::fill_tracking(&node),
+        Change::ReadOnlyState => Ok(String::new()),
     }
+}
 
-    /// Breaks, asks and puts right, in this order whatever comes of it.
-    fn is_told(&mut self, broken: &Break) -> Result<()> {
-        let undone = self.change(broken)?;
-        let asked = self.ask(broken.change == Change::ReadOnlyState);
-        let restored = self.restore(broken, &undone);
-        let ended = asked?;
-        restored.context("put it right")?;
+fn restore(lab: &mut Lab<'_>, broken: &Break, before: &str) -> Result<()> {
+    let node = lab.node(NODE)?;
+    match broken.change {
+        Change::Commands(_) => breaks::restore(&node, broken, before),
+        Change::DeadController => lab.cluster.start_controller(),
+        Change::OldPlan => date_plan(lab, Duration::ZERO),
+        Change::Garbage(file) => {
+            let path = lab.cluster.state_folder(NODE).join(file);
+            Ok(std::fs::rename(path.with_extension("kept"), &path)?)
+        }
+        Change::FullTracking => breaks::empty_tracking(before),
+        Change::ReadOnlyState => Ok(()),
+    }
+}
+
+/// Writes the plan again, as if it had been written so long ago.
+fn date_plan(lab: &Lab<'_>, ago: Duration) -> Result<()> {
+    let saved = SavedPlan::new(&lab.cluster.state_folder(NODE), NODE.name());
+    let (plan, _) = saved.read()?.context("there is no plan")?;
+    let then = SystemTime::now()
+        .checked_sub(ago)
+        .context("the clock is at its beginning")?;
+    saved.write(&plan, then)?;
+    Ok(())
+}
+
+fn ask(lab: &Lab<'_>, read_only: bool) -> Result<Ended> {
+    let state = lab.cluster.state_folder(NODE);
+    let folder = state.display().to_string();
+    let controller = lab.cluster.address();
+    let words = [
+        "doctor",
+        "-o",
+        "json",
+        "--node",
+        NODE.name(),
+        "--state-dir",
+        &folder,
+        "--controller",
+        &controller,
+    ];
+    lab.node(NODE)?.inside(|| {
+        if read_only {
+            mounts::make_read_only(&state)?;
+        }
+        Program::Agent.try_with_input(&words, "")
+    })
+}
+
+fn is_quiet(lab: &Lab<'_>) -> Result<()> {
+    // A controller that was started a moment ago is not there at once.
+    lab.eventually("doctor to be quiet", SOON, || {
+        let ended = ask(lab, false)?;
         let found = alarms(&ended.output)?;
-        let [(check, level, remedy)] = found.as_slice() else {
-            anyhow::bail!("{found:#?}");
-        };
-        ensure!(
-            (check.as_str(), level.as_str()) == (broken.check, broken.level)
-                && remedy.contains(broken.remedy),
-            "{found:#?}"
-        );
-        let status = i32::from(broken.level == "fail");
-        ensure!(
-            ended.status.code() == Some(status),
-            "it ended with {}",
-            ended.status
-        );
+        ensure!(found.is_empty() && ended.status.success(), "{found:#?}");
         Ok(())
-    }
-
-    /// Breaks something; gives back what the node had.
-    fn change(&mut self, broken: &Break) -> Result<String> {
-        let node = self.topology.node(NODE)?;
-        let state = self.cluster.state_folder(NODE);
-        match broken.change {
-            Change::Commands(commands) => breaks::execute(node, commands, broken.saves),
-            Change::DeadController => self.cluster.kill_controller().map(|()| String::new()),
-            Change::OldPlan => self
-                .date_plan(Duration::from_secs(3600))
-                .map(|()| String::new()),
-            Change::Garbage(file) => {
-                let path = state.join(file);
-                std::fs::rename(&path, path.with_extension("kept"))?;
-                std::fs::write(&path, "garbage\n")?;
-                Ok(String::new())
-            }
-            Change::FullTracking => breaks::fill_tracking(node),
-            Change::ReadOnlyState => Ok(String::new()),
-        }
-    }
-
-    fn restore(&mut self, broken: &Break, before: &str) -> Result<()> {
-        let node = self.topology.node(NODE)?;
-        match broken.change {
-            Change::Commands(_) => breaks::restore(node, broken, before),
-            Change::DeadController => self.cluster.start_controller(),
-            Change::OldPlan => self.date_plan(Duration::ZERO),
-            Change::Garbage(file) => {
-                let path = self.cluster.state_folder(NODE).join(file);
-                Ok(std::fs::rename(path.with_extension("kept"), &path)?)
-            }
-            Change::FullTracking => breaks::empty_tracking(before),
-            Change::ReadOnlyState => Ok(()),
-        }
-    }
-
-    /// Writes the plan again, as if it had been written so long ago.
-    fn date_plan(&self, ago: Duration) -> Result<()> {
-        let saved = SavedPlan::new(&self.cluster.state_folder(NODE), NODE.name());
-        let (plan, _) = saved.read()?.context("there is no plan")?;
-        let then = SystemTime::now()
-            .checked_sub(ago)
-            .context("the clock is at its beginning")?;
-        saved.write(&plan, then)?;
-        Ok(())
-    }
-
-    fn ask(&self, read_only: bool) -> Result<Ended> {
-        let state = self.cluster.state_folder(NODE);
-        let folder = state.display().to_string();
-        let controller = self.cluster.address();
-        let words = [
-            "doctor",
-            "-o",
-            "json",
-            "--node",
-            NODE.name(),
-            "--state-dir",
-            &folder,
-            "--controller",
-            &controller,
-        ];
-        self.topology.node(NODE)?.inside(|| {
-            if read_only {
-                mounts::make_read_only(&state)?;
-            }
-            Program::Agent.try_with_input(&words, "")
-        })
-    }
-
-    fn is_quiet(&self) -> Result<()> {
-        // A controller that was started a moment ago is not there at once.
-        let mut last = Vec::new();
-        let ask = || {
-            let ended = self.ask(false)?;
-            last = alarms(&ended.output)?;
-            Ok((last.is_empty() && ended.status.success()).then_some(()))
-        };
-        let every = Duration::from_millis(50);
-        let waited = self.stage.waits.until(
-            "doctor to be quiet",
-            Duration::from_secs(5),
-            every,
-            ask,
-            String::new,
-        );
-        waited.with_context(|| format!("{last:#?}"))
-    }
+    })
 }
 
 /// Check, level and remedy of everything that is not in order, and not so on every node of the lab.

@@ -8,18 +8,16 @@ mod rolling;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::files::{CLUSTER, DRAINING};
+use crate::harness::{self, clients_of};
+use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
 use crate::traffic::line::{self, Line};
-use crate::traffic::server::Server;
+use crate::waits::ANSWER;
 use crate::witness::{self, VirtualServer};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -29,29 +27,18 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 /// Who calls.
-const CLIENTS: [Resident; 3] = [
-    Resident::Pod(Pod {
-        node: Node::A,
-        number: 3,
-    }),
-    Resident::Node(Node::A),
-    Resident::Outside,
-];
+const CLIENTS: [Resident; 3] = clients_of(Node::A);
 /// Who answers.
 const BACKENDS: [Pod; 4] = [
-    pod(Node::A, 1),
-    pod(Node::A, 2),
-    pod(Node::B, 1),
-    pod(Node::B, 2),
+    Node::A.pod(1),
+    Node::A.pod(2),
+    Node::B.pod(1),
+    Node::B.pod(2),
 ];
 /// Where pods keep connections open.
 const LINES: u16 = 7070;
 /// How long the Service's connections may go on when their endpoint is gone; in the manifest.
 const LONG: &str = "10m";
-
-const fn pod(node: Node, number: u8) -> Pod {
-    Pod { node, number }
-}
 
 /// What the slices say of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,45 +69,38 @@ impl Call {
     }
 }
 
-/// The lab with its programs and what the manifests say.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
+/// What the manifests say, and the connections that are open.
+struct Open {
     service: String,
     endpoints: BTreeMap<Pod, State>,
+    calls: Vec<Call>,
 }
 
+type Lab<'a> = harness::Lab<'a, Open>;
+
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
-    for pod in BACKENDS {
-        line::serve(topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
-    }
-    let service = stage.files.text(DRAINING)?;
-    let endpoints = BACKENDS.map(|pod| (pod, State::Ready)).into();
-    let manifests = [
-        ("nodes.yaml".to_owned(), stage.files.text(CLUSTER[0])?),
-        (SERVICE.to_owned(), service.clone()),
-        (SLICES.to_owned(), slices(&endpoints)?),
-    ];
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        service,
-        endpoints,
-        cluster: Cluster::new(&topology, stage.waits, manifests)?,
+    let open = Open {
+        service: stage.files.text(DRAINING)?,
+        endpoints: BACKENDS.map(|pod| (pod, State::Ready)).into(),
+        calls: Vec::new(),
     };
-    scene.cluster.start()?;
-    for node in Node::ALL {
-        scene.cluster.wait_applied(node, 0)?;
+    let mut lab = harness::Lab::new(stage, Network::Routed)?.with(open);
+    lab.serve_pods()?;
+    for pod in BACKENDS {
+        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
     }
-    let mut calls = scene.call_all()?;
-    rolling::run(&mut scene, checks, &mut calls)?;
-    endings::run(&mut scene, checks, calls)
+    lab.write("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
+    lab.write(SERVICE, &lab.state.service)?;
+    lab.write(SLICES, &slices(&lab.state.endpoints)?)?;
+    lab.start()?;
+    lab.state.calls = lab.call_all()?;
+    lab.run_parts(
+        checks,
+        &[
+            ("endpoints that go and come back", rolling::run),
+            ("how connections end", endings::run),
+        ],
+    )
 }
 
 const SERVICE: &str = "service.yaml";
@@ -161,7 +141,7 @@ fn slices(endpoints: &BTreeMap<Pod, State>) -> Result<String> {
     Ok(text)
 }
 
-impl Scene<'_> {
+impl Lab<'_> {
     /// Lets the slices say this of an endpoint, and waits until both nodes follow.
     fn turn(&mut self, pod: Pod, state: State) -> Result<()> {
         self.turn_all(&[pod], state)
@@ -174,28 +154,17 @@ impl Scene<'_> {
                 .filter(|(_, state)| **state == State::Ready);
             ready.map(|(pod, _)| *pod).collect()
         };
-        let before = taken(&self.endpoints);
+        let endpoints = &mut self.state.endpoints;
+        let before = taken(endpoints);
         for pod in pods {
-            self.endpoints.insert(*pod, state);
+            endpoints.insert(*pod, state);
         }
-        let text = slices(&self.endpoints)?;
+        let text = slices(endpoints)?;
         // No node hears of endpoints that change without being used before or after.
-        let follows = before != taken(&self.endpoints);
-        self.write(SLICES, &text, follows)
-    }
-
-    fn write(&mut self, name: &str, text: &str, follows: bool) -> Result<()> {
-        let mut before = BTreeMap::new();
-        for node in Node::ALL {
-            before.insert(node, self.cluster.applied(node)?.len());
+        if before == taken(endpoints) {
+            return self.write(SLICES, &text);
         }
-        self.cluster.write_manifest(name, text)?;
-        if follows {
-            for (node, batches) in before {
-                self.cluster.wait_applied(node, batches)?;
-            }
-        }
-        Ok(())
+        self.put(SLICES, &text)
     }
 
     /// Connections of every client over both families to every backend.
@@ -213,7 +182,7 @@ impl Scene<'_> {
     }
 
     fn call(&self, client: Resident, family: Family) -> Result<Call> {
-        let deadline = self.stage.waits.limit(Duration::from_secs(3));
+        let deadline = self.limit(ANSWER);
         let namespace = self.topology.of(client)?;
         let mut line = Line::open(namespace, at(family, 7000), deadline)?;
         let pod = line.name()?;
@@ -227,7 +196,7 @@ impl Scene<'_> {
 
     /// The weight that a node's kernel gives a pod for lines; `None` when it is not there.
     fn weight(&self, node: Node, family: Family, pod: Pod) -> Result<Option<u32>> {
-        let servers = witness::virtual_servers(self.topology.node(node)?)?;
+        let servers = witness::virtual_servers(&self.node(node)?)?;
         let key = VirtualServer {
             protocol: "TCP".to_owned(),
             address: at(family, 7000),

@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::{Checks, Scene, State, TURN};
+use super::{Checks, IN_TIME, Lab, NODE, State, TURN};
 use crate::program::Program;
-use crate::topology::world::{Node, Resident};
+use crate::topology::world::Resident;
 use crate::traffic::Protocol;
 use crate::traffic::load::{Load, Rate};
 use crate::witness;
 
 /// What keepalived and others might have: virtual servers elsewhere and on the node's own address, a
 /// set, rules before and behind ours, and a route.
-pub(super) fn make_others() -> Result<()> {
+pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
     let lines = [
         (Program::Ipvsadm, "-A -t 203.0.113.99:80 -s wlc"),
         (
@@ -34,10 +34,7 @@ pub(super) fn make_others() -> Result<()> {
         (Program::Iptables, "-w -t nat -A POSTROUTING -j RETURN"),
         (Program::Ip, "route add 203.0.113.128/25 via 192.168.50.100"),
     ];
-    lines.into_iter().try_for_each(|(program, line)| {
-        let words: Vec<_> = line.split(' ').collect();
-        program.run(&words).map(drop)
-    })
+    lab.tools(NODE, &lines)
 }
 
 /// What is done by hand, how the agent counts it, and how many operations put it right.
@@ -146,60 +143,57 @@ fn lines_with(state: &State, part: &str, text: &str) -> u64 {
     u64::try_from(lines.count()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("put right");
-    let right = scene.state()?;
-    let load = load(scene)?;
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("put right");
+    let right = lab.all()?;
+    let load = load(lab)?;
     for hand in hands(&right) {
         let what = format!(
             "{} is put right in time and counted (S-107, S-184)",
             hand.name
         );
-        checks.check(&what, is_put_right(scene, &hand, &right));
+        checks.check(&what, is_put_right(lab, &hand, &right));
     }
     checks.check(
         "a kernel setting is put right in time and counted (S-184)",
-        setting(scene),
+        setting(lab),
     );
     let (wanted, tally) = (load.0, load.1.finish()?);
-    scene.stage.console.line(&format!(
+    lab.line(&format!(
         "meanwhile {} of {wanted} connections were made, {} were not answered",
         tally.made,
         tally.failures.len()
     ));
-    checks.check("clients are answered again (S-184)", scene.answers());
+    checks.check("clients are answered again (S-184)", lab.answers());
     Ok(())
 }
 
 /// Clients of the Service all the time, so that nothing is changed in a quiet kernel.
-fn load(scene: &Scene<'_>) -> Result<(u32, Load)> {
+fn load(lab: &Lab<'_>) -> Result<(u32, Load)> {
     let rate = Rate {
         protocol: Protocol::Tcp,
         targets: vec![TURN.parse()?, "[fd00:10:96::201]:80".parse()?],
         per_second: 10,
         lasts: Duration::from_secs(15),
-        deadline: scene.stage.waits.limit(Duration::from_secs(2)),
+        deadline: lab.limit(Duration::from_secs(2)),
     };
-    let load = Load::start(scene.topology.of(Resident::Outside)?, &rate, Instant::now())?;
+    let load = Load::start(lab.topology.of(Resident::Outside)?, &rate, Instant::now())?;
     Ok((rate.wanted(), load))
 }
 
-fn is_put_right(scene: &mut Scene<'_>, hand: &Hand, right: &State) -> Result<()> {
-    let before = scene.cluster.said(Node::A)?.len();
+fn is_put_right(lab: &mut Lab<'_>, hand: &Hand, right: &State) -> Result<()> {
+    let before = lab.log_end(NODE)?;
     for (program, line) in &hand.lines {
-        scene.tool(*program, line)?;
+        lab.tool(NODE, *program, line)?;
     }
-    scene.until(hand.name, |scene| {
-        let said = scene.said(before)?;
+    lab.eventually(hand.name, IN_TIME, || {
+        let said = lab.log_since(NODE, before)?;
         let told = said.contains(&found(&hand.found)) && operations(&said).is_some();
-        let equal = witness::must_equal(right, &scene.state()?);
-        Ok(match equal {
-            Ok(()) if told => Ok(()),
-            Ok(()) => Err(format!("it said {said:?}")),
-            Err(error) => Err(format!("{error:#}, and it said {said:?}")),
-        })
+        witness::must_equal(right, &lab.all()?).with_context(|| format!("it said {said:?}"))?;
+        ensure!(told, "it said {said:?}");
+        Ok(())
     })?;
-    let said = scene.said(before)?;
+    let said = lab.log_since(NODE, before)?;
     let made = operations(&said);
     ensure!(
         made == Some(hand.operations),
@@ -233,19 +227,16 @@ fn operations(said: &str) -> Option<u64> {
 
 const SETTING: &str = "/proc/sys/net/ipv4/vs/conntrack";
 
-fn setting(scene: &mut Scene<'_>) -> Result<()> {
-    let before = scene.cluster.said(Node::A)?.len();
-    let node = scene.topology.node(Node::A)?;
+fn setting(lab: &mut Lab<'_>) -> Result<()> {
+    let before = lab.log_end(NODE)?;
+    let node = lab.node(NODE)?;
     node.inside(|| Ok(std::fs::write(SETTING, "0")?))?;
-    scene.until("a kernel setting", |scene| {
+    lab.eventually("a kernel setting", IN_TIME, || {
         let value = node.inside(|| Ok(std::fs::read_to_string(SETTING)?))?;
-        let said = scene.said(before)?;
+        let said = lab.log_since(NODE, before)?;
         let right = value.trim() == "1" && said.contains(&found("1 kernel setting"));
-        Ok(if right {
-            Ok(())
-        } else {
-            Err(format!("{SETTING} is {value:?}, and it said {said:?}"))
-        })
+        ensure!(right, "{SETTING} is {value:?}, and it said {said:?}");
+        Ok(())
     })
 }
 

@@ -3,19 +3,18 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Checks, SETTINGS, Scene, State, TURN, hand, settings};
+use super::{Checks, IN_TIME, Lab, NODE, SETTINGS, State, TURN, hand, settings};
 use crate::program::Program;
-use crate::topology::world::Node;
 use crate::witness;
 
 /// Looks of the agent while nothing may be written.
 const PERIODS: std::time::Duration = std::time::Duration::from_secs(7);
 
-pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("only reported");
-    scene.put(SETTINGS, &settings("Report"))?;
-    let right = scene.state()?;
-    let before = scene.cluster.said(Node::A)?.len();
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("only reported");
+    lab.put(SETTINGS, &settings("Report"))?;
+    let right = lab.all()?;
+    let before = lab.log_end(NODE)?;
     let hands = [
         hand::weight(),
         hand::flush(&right),
@@ -23,58 +22,56 @@ pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         hand::route(),
     ];
     for (program, line) in hands.iter().flat_map(|hand| &hand.lines) {
-        scene.tool(*program, line)?;
+        lab.tool(NODE, *program, line)?;
     }
-    let changed = scene.state()?;
+    let changed = lab.all()?;
     checks.check(
         "what is only reported is told by kind (S-184)",
-        told(scene, before, &hands),
+        told(lab, before, &hands),
     );
     checks.check(
         "what is only reported is not written, however often it is looked at (S-184)",
-        stands(scene, before, &changed),
+        stands(lab, before, &changed),
     );
     checks.check(
         "what the plan changes is written all the same, and the rest stands",
-        plan_changes(scene, &changed),
+        plan_changes(lab, &changed),
     );
-    let before = scene.cluster.said(Node::A)?.len();
-    scene.put(SETTINGS, &settings("Repair"))?;
+    let before = lab.log_end(NODE)?;
+    lab.put(SETTINGS, &settings("Repair"))?;
     checks.check("other settings put right what stood, at once", {
-        let said = scene.said(before)?;
-        witness::must_equal(&right, &scene.state()?).context(said)
+        let said = lab.log_since(NODE, before)?;
+        witness::must_equal(&right, &lab.all()?).context(said)
     });
-    checks.check("clients are answered (S-184)", scene.answers());
+    checks.check("clients are answered (S-184)", lab.answers());
     Ok(())
 }
 
-fn told(scene: &mut Scene<'_>, before: usize, hands: &[hand::Hand]) -> Result<()> {
-    scene.until("words about all of it", |scene| {
-        let said = scene.said(before)?;
+fn told(lab: &mut Lab<'_>, before: usize, hands: &[hand::Hand]) -> Result<()> {
+    lab.eventually("words about all of it", IN_TIME, || {
+        let said = lab.log_since(NODE, before)?;
         let missing = hands.iter().find(|hand| !said.contains(&hand.found));
         let alone = said.contains("left alone, as settings.drift says");
-        Ok(match missing {
-            None if alone => Ok(()),
-            _ => Err(said),
-        })
+        ensure!(missing.is_none() && alone, "{said}");
+        Ok(())
     })
 }
 
-fn stands(scene: &mut Scene<'_>, before: usize, changed: &State) -> Result<()> {
-    crate::waits::sleep_until(std::time::Instant::now() + scene.stage.waits.limit(PERIODS))?;
-    witness::must_equal(changed, &scene.state()?)?;
-    let said = scene.said(before)?;
+fn stands(lab: &mut Lab<'_>, before: usize, changed: &State) -> Result<()> {
+    crate::waits::sleep_until(std::time::Instant::now() + lab.limit(PERIODS))?;
+    witness::must_equal(changed, &lab.all()?)?;
+    let said = lab.log_since(NODE, before)?;
     ensure!(!said.contains("operations="), "it wrote: {said}");
     let times = said.matches("1 weight").count();
     ensure!(times == 1, "told {times} times: {said}");
     Ok(())
 }
 
-fn plan_changes(scene: &mut Scene<'_>, changed: &State) -> Result<()> {
-    scene.turn("rr", "wlc")?;
-    let listed = scene.tool(Program::Ipvsadm, "-Ln")?;
+fn plan_changes(lab: &mut Lab<'_>, changed: &State) -> Result<()> {
+    lab.turn("rr", "wlc")?;
+    let listed = lab.tool(NODE, Program::Ipvsadm, "-Ln")?;
     let shown = format!("TCP  {TURN} wlc");
     ensure!(listed.contains(&shown), "no {shown:?} in {listed}");
-    scene.turn("wlc", "rr")?;
-    witness::must_equal(changed, &scene.state()?)
+    lab.turn("wlc", "rr")?;
+    witness::must_equal(changed, &lab.all()?)
 }

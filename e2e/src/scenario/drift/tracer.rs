@@ -6,15 +6,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::cluster::Cluster;
 use crate::namespace::Namespace;
 use crate::program::{Program, Running};
 use crate::topology::world::Node;
-use crate::waits::Waits;
+use crate::waits::{LATER, Waits};
 
 /// `NLM_F_DUMP`: both of its bits.
 const DUMP: u16 = 0x300;
@@ -150,11 +149,7 @@ pub(super) struct Tracer {
 
 impl Tracer {
     /// Attaches to the agent of node-a.
-    pub(super) fn attach(
-        cluster: &Cluster<'_>,
-        namespace: &Namespace,
-        waits: Waits,
-    ) -> Result<Self> {
+    pub(super) fn attach(cluster: &Cluster, namespace: &Namespace, waits: Waits) -> Result<Self> {
         let (file, log) = (cluster.beside("trace"), cluster.beside("strace.log"));
         let pid = cluster.agent_pid(Node::A)?.to_string();
         let path = file.display().to_string();
@@ -178,13 +173,11 @@ impl Tracer {
             file,
             _running: running,
         };
-        waits.until(
-            "strace to see something",
-            Duration::from_secs(20),
-            Duration::from_millis(50),
-            || Ok((tracer.seen()?.dumps > 0).then_some(())),
-            || std::fs::read_to_string(cluster.beside("strace.log")).unwrap_or_default(),
-        )?;
+        waits.eventually("strace to see something", LATER, || {
+            let log = || std::fs::read_to_string(cluster.beside("strace.log"));
+            ensure!(tracer.seen()?.dumps > 0, "{}", log().unwrap_or_default());
+            Ok(())
+        })?;
         // What it saw first may be a part of something.
         File::options()
             .write(true)

@@ -9,51 +9,52 @@ use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::super::extra::Extra;
-use super::{Checks, NODE, SOON, Scene, file};
+use super::{Checks, Lab, NODE, file};
 use crate::program::Program;
 use crate::topology::world::Family;
+use crate::waits::SOON;
 use crate::{console, mounts};
 
 /// The broadcast address of the nodes' network: no kernel takes it for a real server.
 const NOBODY: &str = "192.168.50.255";
 
 /// One operation in the middle of others is refused.
-pub(super) fn refused(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("one operation that is refused");
-    let mark = scene.mark()?;
-    scene.newest += 1;
-    let number = scene.newest;
+pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("one operation that is refused");
+    let mark = lab.log_end(NODE)?;
+    lab.state.0 += 1;
+    let number = lab.state.0;
     let endpoints = ["10.244.1.11", NOBODY, "10.244.2.12"];
     let text = Extra {
         endpoints: &endpoints,
         ..Extra::new(number)
     }
     .manifest();
-    scene.cluster.write_manifest(&file(number), &text)?;
+    lab.write(&file(number), &text)?;
     let named = format!("add {NOBODY}:8080 (weight 1) to TCP 10.96.2.10{number}:80: ");
     let words = [&named, "check the endpoint", "Invalid argument"];
     checks.check(
         "one operation that is refused is one failure (S-169)",
-        scene.fails_once(mark, &words),
+        lab.fails_once(mark, &words),
     );
     checks.check(
         "one is refused: the Service is served by its other endpoints",
-        scene.served(number, &Family::ALL),
+        lab.served(number, &Family::ALL),
     );
     checks.check(
         "one is refused: Services are served, new ones too",
-        scene.follows(&Family::ALL),
+        lab.follows(&Family::ALL),
     );
     checks.check(
         "one is refused: no other failure was told",
-        scene.told_once(mark, &words),
+        lab.told_once(mark, &words),
     );
-    let mark = scene.mark()?;
+    let mark = lab.log_end(NODE)?;
     let text = Extra::new(number).manifest();
-    scene.cluster.write_manifest(&file(number), &text)?;
+    lab.write(&file(number), &text)?;
     checks.check(
         "the plan is in force once nothing is refused (S-169)",
-        scene.heals(mark),
+        lab.heals(mark),
     );
     Ok(())
 }
@@ -61,22 +62,18 @@ pub(super) fn refused(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> 
 const SETTING: &str = "net/ipv4/vs/expire_quiescent_template";
 
 /// Kernel settings are read-only for the agent.
-pub(super) fn read_only(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene
-        .stage
-        .console
-        .heading("kernel settings that are read-only");
-    let mark = scene.mark()?;
-    scene.cluster.stop_agent(NODE)?;
-    scene
-        .cluster
+pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("kernel settings that are read-only");
+    let mark = lab.log_end(NODE)?;
+    lab.cluster.stop_agent(NODE)?;
+    lab.cluster
         .start_agent_after(NODE, &[], mounts::make_settings_read_only)?;
     checks.check(
         "read-only settings that are right are no failure (S-174)",
-        right(scene, mark),
+        right(lab, mark),
     );
-    let mark = scene.mark()?;
-    let node = scene.topology.node(NODE)?;
+    let mark = lab.log_end(NODE)?;
+    let node = lab.node(NODE)?;
     node.set(&[(SETTING.to_owned(), "0")])?;
     let named = format!("set {} to 1: ", SETTING.replace('/', "."));
     let words = [
@@ -86,35 +83,28 @@ pub(super) fn read_only(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()
     ];
     checks.check(
         "a read-only setting that is wrong is one failure (S-174)",
-        scene.fails_once(mark, &words),
+        lab.fails_once(mark, &words),
     );
     checks.check(
         "a read-only setting is wrong: Services are served, new ones too",
-        scene.follows(&Family::ALL),
+        lab.follows(&Family::ALL),
     );
     checks.check(
         "a read-only setting is wrong: no other failure was told",
-        scene.told_once(mark, &words),
+        lab.told_once(mark, &words),
     );
-    let mark = scene.mark()?;
+    let mark = lab.log_end(NODE)?;
     node.set(&[(SETTING.to_owned(), "1")])?;
     checks.check(
         "the plan is in force once the node has set it (S-174)",
-        scene.heals(mark),
+        lab.heals(mark),
     );
     Ok(())
 }
 
-fn right(scene: &mut Scene<'_>, mark: usize) -> Result<()> {
-    scene.until("a plan in force", SOON, |scene| {
-        let said = scene.said(mark)?;
-        Ok(if said.contains("applied") {
-            Ok(())
-        } else {
-            Err(said)
-        })
-    })?;
-    let said = scene.said(mark)?;
+fn right(lab: &Lab<'_>, mark: usize) -> Result<()> {
+    lab.wait_logged(NODE, mark, &["applied"], SOON)?;
+    let said = lab.log_since(NODE, mark)?;
     ensure!(!said.contains("ERROR"), "{said}");
     Ok(())
 }
@@ -161,28 +151,28 @@ impl Drop for SmallDisk {
 }
 
 /// The record of what is ours finds no room.
-pub(super) fn full_disk(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("a full disk");
-    scene.cluster.stop_agent(NODE)?;
-    let state = scene.cluster.state_folder(NODE);
+pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a full disk");
+    lab.cluster.stop_agent(NODE)?;
+    let state = lab.cluster.state_folder(NODE);
     let disk = SmallDisk::mount(&state)?;
-    let mark = scene.mark()?;
-    scene.cluster.start_agent(NODE)?;
-    right(scene, mark)?;
+    let mark = lab.log_end(NODE)?;
+    lab.cluster.start_agent(NODE)?;
+    right(lab, mark)?;
     let record = state.join("virtual-servers");
     let before = std::fs::read_to_string(&record)?;
     let filling = disk.fill()?;
-    let mark = scene.mark()?;
+    let mark = lab.log_end(NODE)?;
     checks.check(
         "the disk is full: Services are served, new ones too",
-        scene.follows(&Family::ALL),
+        lab.follows(&Family::ALL),
     );
     let words = [
         "put virtual servers on record: ",
         "No space left on device",
         "`df` shows it",
     ];
-    checks.check("a full disk is one failure", scene.fails_once(mark, &words));
+    checks.check("a full disk is one failure", lab.fails_once(mark, &words));
     checks.check("the disk is full: the record stays as it was", {
         let now = std::fs::read_to_string(&record).context("read the record");
         now.and_then(|now| {
@@ -190,11 +180,11 @@ pub(super) fn full_disk(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()
             Ok(())
         })
     });
-    let mark = scene.mark()?;
+    let mark = lab.log_end(NODE)?;
     std::fs::remove_file(filling)?;
     checks.check("the record is whole once there is room", {
-        let server = format!("TCP 10.96.2.10{}:80", scene.newest);
-        scene.heals(mark).and_then(|()| {
+        let server = format!("TCP 10.96.2.10{}:80", lab.state.0);
+        lab.heals(mark).and_then(|()| {
             let now = std::fs::read_to_string(&record)?;
             ensure!(
                 now.lines().any(|line| line == server),
@@ -204,22 +194,22 @@ pub(super) fn full_disk(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()
         })
     });
     // The next agent finds no record, as after the loss of a disk.
-    scene.cluster.stop_agent(NODE)?;
+    lab.cluster.stop_agent(NODE)?;
     drop(disk);
-    let mark = scene.mark()?;
-    scene.cluster.start_agent(NODE)?;
-    right(scene, mark)
+    let mark = lab.log_end(NODE)?;
+    lab.cluster.start_agent(NODE)?;
+    right(lab, mark)
 }
 
 /// IPv6 is switched off on the whole node, and on again. The last of all, because a node loses its
 /// IPv6 addresses with it.
-pub(super) fn without_ipv6(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("a node without IPv6");
-    let routes = ours(scene)?;
+pub(super) fn without_ipv6(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a node without IPv6");
+    let routes = ours(lab)?;
     ensure!(!routes.is_empty(), "there are no IPv6 routes of ours");
-    let node = scene.topology.node(NODE)?;
+    let node = lab.node(NODE)?;
     let switch = |value| node.set(&[("net/ipv6/conf/all/disable_ipv6".to_owned(), value)]);
-    let mark = scene.mark()?;
+    let mark = lab.log_end(NODE)?;
     switch("1")?;
     let words = [
         "serve IPv6: ",
@@ -228,21 +218,21 @@ pub(super) fn without_ipv6(scene: &mut Scene<'_>, checks: &mut Checks) -> Result
     ];
     checks.check(
         "a node without IPv6 is one failure",
-        scene.fails_once(mark, &words),
+        lab.fails_once(mark, &words),
     );
     checks.check(
         "without IPv6: IPv4 Services are served, new ones too",
-        scene.follows(&[Family::IPv4]),
+        lab.follows(&[Family::IPv4]),
     );
     checks.check(
         "without IPv6: no other failure was told",
-        scene.told_once(mark, &words),
+        lab.told_once(mark, &words),
     );
-    let mark = scene.mark()?;
+    let mark = lab.log_end(NODE)?;
     switch("0")?;
     checks.check("IPv6 Services are routed again once IPv6 is back", {
-        scene.heals(mark).and_then(|()| {
-            let now = ours(scene)?;
+        lab.heals(mark).and_then(|()| {
+            let now = ours(lab)?;
             ensure!(
                 now == routes,
                 "there were {routes:?}, and there are {now:?}"
@@ -254,8 +244,9 @@ pub(super) fn without_ipv6(scene: &mut Scene<'_>, checks: &mut Checks) -> Result
 }
 
 /// The IPv6 routes over our device.
-fn ours(scene: &Scene<'_>) -> Result<Vec<String>> {
-    let shown = scene.tool(
+fn ours(lab: &Lab<'_>) -> Result<Vec<String>> {
+    let shown = lab.tool(
+        NODE,
         Program::Ip,
         "-6 route show table local dev kube-ipvs0 proto static",
     )?;

@@ -6,21 +6,17 @@ mod ports;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::files::{CLUSTER, HEALTH};
-use crate::program::Program;
+use crate::harness::{self, proxy_config};
+use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
-use crate::traffic::http::{self, Response};
-use crate::traffic::server::Server;
-use crate::witness;
+use crate::traffic::http::Response;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "health",
@@ -38,67 +34,44 @@ const METRICS: u16 = 10_249;
 const PERIOD: Duration = Duration::from_secs(5);
 /// From a change of readiness to the answer of the port.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// The same for everything that is not measured.
-const SOON: Duration = Duration::from_secs(10);
 
-/// The lab with what runs in it.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
-}
+type Lab<'a> = harness::Lab<'a>;
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
-    let texts = [
-        ("nodes.yaml".to_owned(), stage.files.text(CLUSTER[0])?),
-        ("services.yaml".to_owned(), stage.files.text(HEALTH)?),
-        ("settings.yaml".to_owned(), settings(HEALTHZ, METRICS)),
-        ("endpoints.yaml".to_owned(), endpoints(&[1, 2])),
-        ("other.yaml".to_owned(), other(0)),
-    ];
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        cluster: Cluster::new(&topology, stage.waits, texts)?,
-    };
-    scene.cluster.start()?;
-    for node in Node::ALL {
-        scene.cluster.wait_applied(node, 0)?;
-    }
-    let parts: [fn(&mut Scene<'_>, &mut Checks) -> Result<()>; 9] = [
-        ports::answered,
-        ports::readiness,
-        ports::undisturbed,
-        ports::firewall,
-        ports::taken,
-        node::metrics,
-        node::tainted,
-        node::without_controller,
-        node::late,
-    ];
-    for part in parts {
-        part(&mut scene, checks).map_err(|error| scene.cluster.with_logs(&error))?;
-        scene.cluster.check_running()?;
-    }
-    // Last, because they take away what the others ask.
-    for part in [node::moved, ports::moved] {
-        part(&mut scene, checks).map_err(|error| scene.cluster.with_logs(&error))?;
-    }
-    Ok(())
+    let mut lab = Lab::new(stage, Network::Routed)?;
+    lab.serve_pods()?;
+    lab.write("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
+    lab.write("services.yaml", &stage.files.text(HEALTH)?)?;
+    lab.write("settings.yaml", &settings(HEALTHZ, METRICS))?;
+    lab.write("endpoints.yaml", &endpoints(&[1, 2]))?;
+    lab.write("other.yaml", &other(0))?;
+    lab.start()?;
+    lab.run_parts(
+        checks,
+        &[
+            ("health check ports", ports::answered),
+            ("readiness", ports::readiness),
+            ("changes of others", ports::undisturbed),
+            ("a firewall", ports::firewall),
+            ("a port that is taken", ports::taken),
+            ("metrics", node::metrics),
+            ("a taint", node::tainted),
+            ("no controller", node::without_controller),
+            ("a failure that lasts", node::late),
+            // Last, because they take away what the others ask.
+            ("ports of the node that move", node::moved),
+            ("a health check port that moves", ports::moved),
+        ],
+    )
 }
 
 fn settings(healthz: u16, metrics: u16) -> String {
     let period = PERIOD.as_secs();
-    format!(
-        "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default}}\n\
-         spec:\n  settings:\n    sync: {{period: {period}s}}\n    healthz: {{port: {healthz}}}\n    \
-         metrics: {{port: {metrics}}}\n"
-    )
+    proxy_config(&[
+        &format!("sync: {{period: {period}s}}"),
+        &format!("healthz: {{port: {healthz}}}"),
+        &format!("metrics: {{port: {metrics}}}"),
+    ])
 }
 
 /// Slices of `shop/counted`: all pods of the node and one of the other; of ours these are ready over
@@ -181,64 +154,16 @@ fn says(response: &Response, says: Says) -> Result<()> {
     Ok(())
 }
 
-impl Scene<'_> {
-    fn get(&self, from: Resident, target: SocketAddr, path: &str) -> Result<Response> {
-        let deadline = self.stage.waits.limit(Duration::from_secs(3));
-        let from = self.topology.of(from)?;
-        from.inside(|| http::get(target, path, deadline))
-    }
+/// The answer of the node's own health port at this path.
+fn ask_node(lab: &Lab<'_>, path: &str) -> Result<Response> {
+    let target = (NODE.address(Family::IPv4), HEALTHZ).into();
+    lab.get(Resident::Outside, target, path)
+}
 
-    /// What the node says of itself at this path.
-    fn node_says(&self, path: &str) -> Result<Response> {
-        let target = (NODE.address(Family::IPv4), HEALTHZ).into();
-        self.get(Resident::Outside, target, path)
-    }
-
-    /// What the health check port of `shop/counted` says over a family.
-    fn port_says(&self, family: Family) -> Result<Response> {
-        let target = (NODE.address(family), PORT).into();
-        self.get(Resident::Outside, target, "/")
-    }
-
-    fn tool(&self, program: Program, line: &str) -> Result<String> {
-        let words: Vec<_> = line.split(' ').collect();
-        self.topology.node(NODE)?.inside(|| program.run(&words))
-    }
-
-    /// How much the agent has said until now.
-    fn mark(&self) -> Result<usize> {
-        Ok(self.cluster.said(NODE)?.len())
-    }
-
-    /// What it said behind a mark.
-    fn said(&self, mark: usize) -> Result<String> {
-        let said = self.cluster.said(NODE)?;
-        Ok(said.get(mark..).unwrap_or_default().to_owned())
-    }
-
-    /// Waits until this succeeds; its last error is told.
-    fn until(
-        &mut self,
-        what: &str,
-        limit: Duration,
-        holds: impl Fn(&Self) -> Result<()>,
-    ) -> Result<()> {
-        let mut last = String::new();
-        let waits = self.stage.waits;
-        let ask = || {
-            self.cluster.check_running()?;
-            match holds(self) {
-                Ok(()) => Ok(Some(())),
-                Err(error) => {
-                    last = format!("{error:#}");
-                    Ok(None)
-                }
-            }
-        };
-        let step = Duration::from_millis(20);
-        let waited = waits.until(what, limit, step, ask, || "see below".to_owned());
-        waited.map_err(|error| error.context(last))
-    }
+/// The answer of the health check port of `shop/counted` over a family.
+fn ask_port(lab: &Lab<'_>, family: Family) -> Result<Response> {
+    let target = (NODE.address(family), PORT).into();
+    lab.get(Resident::Outside, target, "/")
 }
 
 /// Names and types of all metrics in a text.

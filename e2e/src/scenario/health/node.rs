@@ -7,14 +7,14 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use super::{
-    Checks, HEALTHZ, METRICS, NODE, PERIOD, SOON, Says, Scene, balancer, says, settings, types,
+    Checks, HEALTHZ, Lab, METRICS, NODE, PERIOD, Says, ask_node, ask_port, balancer, says,
+    settings, types,
 };
 use crate::files::CLUSTER;
 use crate::program::Program;
 use crate::topology::world::{Family, Resident};
-use crate::traffic::client::{self, Outcome};
 use crate::traffic::http::Response;
-use crate::waits;
+use crate::waits::{self, LATER, SOON};
 
 /// Names and types of all metrics, which the agent's own test holds too.
 const NAMES: &str = include_str!("../../../../node-agent/tests/health/metrics.txt");
@@ -29,27 +29,25 @@ fn ensure_status(response: &Response, status: u16) -> Result<()> {
     Ok(())
 }
 
+/// Fails unless the node's own health port answers 200 at this path.
+fn is_well(lab: &Lab<'_>, path: &str) -> Result<()> {
+    ensure_status(&ask_node(lab, path)?, 200)
+}
+
 fn body(response: &Response) -> Result<Value> {
     serde_json::from_str(&response.body).with_context(|| response.body.clone())
 }
 
 /// The metrics port.
-pub(super) fn metrics(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("metrics");
-    let ask =
-        |scene: &Scene<'_>, path| scene.get(Resident::Node(NODE), (LOOPBACK, METRICS).into(), path);
-    let text = ask(scene, "/metrics")?.body;
-    checks.check(
+pub(super) fn metrics(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("metrics");
+    let ask = |lab: &Lab<'_>, path| lab.get(Resident::Node(NODE), (LOOPBACK, METRICS).into(), path);
+    let text = ask(lab, "/metrics")?.body;
+    let (wanted, found) = (NAMES.lines().collect(), types(&text));
+    checks.require(
         "the names of metrics are those that tools look for (S-207)",
-        {
-            let wanted = NAMES.lines().collect();
-            let found = types(&text);
-            if found == wanted {
-                Ok(())
-            } else {
-                Err(anyhow!("{:#?}", found.symmetric_difference(&wanted)))
-            }
-        },
+        found == wanted,
+        &format!("{:#?}", found.symmetric_difference(&wanted)),
     );
     checks.check("what was done shows in metrics (S-207)", {
         let nonzero = |series: &str| {
@@ -70,12 +68,12 @@ pub(super) fn metrics(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> 
         .into_iter()
         .try_for_each(nonzero)
     });
-    let mode = ask(scene, "/proxyMode")?;
+    let mode = ask(lab, "/proxyMode")?;
     checks.check("tools learn that the mode is ipvs (S-208)", {
         ensure_is(&mode.body, "ipvs")
     });
     let outside: SocketAddr = (NODE.address(Family::IPv4), METRICS).into();
-    let refused = scene.get(Resident::Outside, outside, "/metrics");
+    let refused = lab.get(Resident::Outside, outside, "/metrics");
     checks.check("nobody else reads them, by default (S-207)", {
         ensure_refused(refused)
     });
@@ -95,21 +93,21 @@ fn ensure_refused(asked: Result<Response>) -> Result<()> {
 }
 
 /// A node that the autoscaler is about to remove.
-pub(super) fn tainted(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("a node that is about to go");
-    checks.check("a node with all in force is healthy (S-146)", {
-        let response = scene.node_says("/healthz");
-        response.and_then(|response| ensure_status(&response, 200))
-    });
-    let nodes = scene.stage.files.text(CLUSTER[0])?;
+pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a node that is about to go");
+    checks.check(
+        "a node with all in force is healthy (S-146)",
+        is_well(lab, "/healthz"),
+    );
+    let nodes = lab.stage.files.text(CLUSTER[0])?;
     let range = "  podCIDR: 10.244.1.0/24\n";
     ensure!(nodes.contains(range), "the manifest of nodes is another");
     let taint =
         "  taints: [{key: ToBeDeletedByClusterAutoscaler, value: \"1\", effect: NoSchedule}]\n";
     let tainted = nodes.replace(range, &format!("{range}{taint}"));
-    scene.cluster.write_manifest("nodes.yaml", &tainted)?;
-    let turned = scene.until("/healthz to turn", TAINT, |scene| {
-        let response = scene.node_says("/healthz")?;
+    lab.write("nodes.yaml", &tainted)?;
+    let turned = lab.eventually("/healthz to turn", TAINT, || {
+        let response = ask_node(lab, "/healthz")?;
         ensure_status(&response, 503)?;
         let body = body(&response)?;
         ensure!(
@@ -122,68 +120,58 @@ pub(super) fn tainted(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> 
         "/healthz of a node that is about to go turns within 2 s (S-149, S-154)",
         turned,
     );
-    checks.check("/livez of it does not (S-150)", {
-        let response = scene.node_says("/livez");
-        response.and_then(|response| ensure_status(&response, 200))
-    });
-    checks.check("its health check ports do not (S-140)", in_force(scene));
+    checks.check("/livez of it does not (S-150)", is_well(lab, "/livez"));
+    checks.check("its health check ports do not (S-140)", in_force(lab));
     checks.check("it forwards as before (S-153)", {
         Family::ALL
             .into_iter()
-            .try_for_each(|family| forwards(scene, family))
+            .try_for_each(|family| forwards(lab, family))
     });
-    scene.cluster.write_manifest("nodes.yaml", &nodes)?;
-    let back = scene.until("/healthz to turn back", SOON, |scene| {
-        ensure_status(&scene.node_says("/healthz")?, 200)
-    });
+    lab.write("nodes.yaml", &nodes)?;
+    let back = lab.eventually("/healthz to turn back", SOON, || is_well(lab, "/healthz"));
     checks.check("/healthz turns back with the taint (S-149)", back);
     Ok(())
 }
 
-fn in_force(scene: &Scene<'_>) -> Result<()> {
+fn in_force(lab: &Lab<'_>) -> Result<()> {
     let wanted = Says {
         status: 200,
         count: 2,
         healthy: true,
     };
-    says(&scene.port_says(Family::IPv4)?, wanted)
+    says(&ask_port(lab, Family::IPv4)?, wanted)
 }
 
-fn forwards(scene: &Scene<'_>, family: Family) -> Result<()> {
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
-    let target = (balancer(family), 80).into();
-    let outside = scene.topology.of(Resident::Outside)?;
-    match outside.inside(|| Ok(client::tcp(target, deadline).outcome))? {
-        Outcome::Answered { .. } => Ok(()),
-        other => Err(anyhow!("over {family}: {other}")),
-    }
+fn forwards(lab: &Lab<'_>, family: Family) -> Result<()> {
+    lab.answered(Resident::Outside, (balancer(family), 80).into())
+        .map(drop)
 }
 
 /// Nobody sends plans.
-pub(super) fn without_controller(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("without a controller");
-    scene.cluster.kill_controller()?;
+pub(super) fn without_controller(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("without a controller");
+    lab.cluster.kill_controller()?;
     // Longer than a node may be late.
     waits::sleep_until(Instant::now() + PERIOD * 3)?;
     checks.check(
         "without a controller health check ports answer as before (S-145)",
-        in_force(scene),
+        in_force(lab),
     );
-    checks.check("without a controller the node stays healthy (S-147)", {
-        let response = scene.node_says("/healthz");
-        response.and_then(|response| ensure_status(&response, 200))
-    });
-    scene.cluster.start_controller()
+    checks.check(
+        "without a controller the node stays healthy (S-147)",
+        is_well(lab, "/healthz"),
+    );
+    lab.cluster.start_controller()
 }
 
 /// What fails for as long as nobody may wait.
-pub(super) fn late(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("a failure that lasts");
-    scene.tool(Program::Nft, "add chain ip filter FOREIGN")?;
-    scene.tool(Program::Nft, &format!("add rule {FOREIGN}"))?;
+pub(super) fn late(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a failure that lasts");
+    lab.tool(NODE, Program::Nft, "add chain ip filter FOREIGN")?;
+    lab.tool(NODE, Program::Nft, &format!("add rule {FOREIGN}"))?;
     let began = Instant::now();
-    let turned = scene.until("/livez to turn", PERIOD * 3 + SOON, |scene| {
-        let response = scene.node_says("/livez")?;
+    let turned = lab.eventually("/livez to turn", PERIOD * 3 + SOON, || {
+        let response = ask_node(lab, "/livez")?;
         ensure_status(&response, 503)?;
         let body = body(&response)?;
         let status = &body["status"];
@@ -209,54 +197,47 @@ pub(super) fn late(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
                 count: 2,
                 healthy: false,
             };
-            let response = scene.port_says(Family::IPv4);
+            let response = ask_port(lab, Family::IPv4);
             response.and_then(|response| says(&response, wanted))
         },
     );
     checks.check("clients are served meanwhile (S-169)", {
         Family::ALL
             .into_iter()
-            .try_for_each(|family| forwards(scene, family))
+            .try_for_each(|family| forwards(lab, family))
     });
-    scene.tool(Program::Nft, "flush chain ip filter FOREIGN")?;
-    scene.tool(Program::Nft, "delete chain ip filter FOREIGN")?;
-    let healed = scene.until(
-        "/livez to turn back",
-        Duration::from_secs(30) + SOON,
-        |scene| {
-            ensure_status(&scene.node_says("/livez")?, 200)?;
-            in_force(scene)
-        },
-    );
+    lab.tool(NODE, Program::Nft, "flush chain ip filter FOREIGN")?;
+    lab.tool(NODE, Program::Nft, "delete chain ip filter FOREIGN")?;
+    let healed = lab.eventually("/livez to turn back", LATER + SOON, || {
+        is_well(lab, "/livez")?;
+        in_force(lab)
+    });
     checks.check("it is healthy again by itself (S-169)", healed);
     Ok(())
 }
 
 /// The settings move the node's own ports.
-pub(super) fn moved(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     const HEALTHZ_MOVED: u16 = 10_356;
     const METRICS_MOVED: u16 = 10_349;
-    scene
-        .stage
-        .console
-        .heading("settings that move the node's ports");
+    lab.heading("settings that move the node's ports");
     let text = settings(HEALTHZ_MOVED, METRICS_MOVED);
-    scene.cluster.write_manifest("settings.yaml", &text)?;
+    lab.write("settings.yaml", &text)?;
     for family in Family::ALL {
         let what = format!("the node's health answers on its new port over {family} (S-146)");
-        let answered = scene.until(&what, SOON, |scene| {
+        let answered = lab.eventually(&what, SOON, || {
             let target = (NODE.address(family), HEALTHZ_MOVED).into();
-            ensure_status(&scene.get(Resident::Outside, target, "/healthz")?, 200)
+            ensure_status(&lab.get(Resident::Outside, target, "/healthz")?, 200)
         });
         checks.check(&what, answered);
     }
-    let answered = scene.until("metrics on their new port", SOON, |scene| {
+    let answered = lab.eventually("metrics on their new port", SOON, || {
         let target = (LOOPBACK, METRICS_MOVED).into();
-        ensure_status(&scene.get(Resident::Node(NODE), target, "/metrics")?, 200)
+        ensure_status(&lab.get(Resident::Node(NODE), target, "/metrics")?, 200)
     });
     checks.check("metrics are read at their new port (S-207)", answered);
     let old: SocketAddr = (NODE.address(Family::IPv4), HEALTHZ).into();
-    let gone = scene.get(Resident::Outside, old, "/healthz");
+    let gone = lab.get(Resident::Outside, old, "/healthz");
     checks.check(
         "nobody answers at the old port (S-146)",
         ensure_refused(gone),

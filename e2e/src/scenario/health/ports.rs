@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{
-    AT_ONCE, Checks, HEALTHZ, NODE, PORT, SOON, Says, Scene, balancer, endpoints, other, says,
+    AT_ONCE, Checks, HEALTHZ, Lab, NODE, PORT, Says, ask_port, balancer, endpoints, other, says,
 };
 use crate::files::HEALTH;
 use crate::program::Program;
 use crate::topology::world::{Family, Node, Resident};
-use crate::traffic::client::{self, Outcome};
+use crate::traffic::client::Outcome;
 use crate::traffic::http;
+use crate::waits::{ANSWER, LATER, SOON};
 
 /// With the endpoints of the beginning.
 fn ready(family: Family) -> Says {
@@ -26,8 +27,8 @@ fn ready(family: Family) -> Says {
 }
 
 /// Everybody who may ask is answered on every address.
-pub(super) fn answered(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("health check ports");
+pub(super) fn answered(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("health check ports");
     for family in Family::ALL {
         let places = [
             ("the node's address", NODE.address(family)),
@@ -38,8 +39,7 @@ pub(super) fn answered(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()>
                 let target = (address, PORT).into();
                 checks.check(
                     &format!("{} asks {name} over {family} (S-134 to S-142)", from.name()),
-                    scene
-                        .get(from, target, "/any/path")
+                    lab.get(from, target, "/any/path")
                         .and_then(|response| says(&response, ready(family))),
                 );
             }
@@ -52,8 +52,7 @@ pub(super) fn answered(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()>
         };
         checks.check(
             &format!("node-b counts its own endpoints over {family} (S-136)"),
-            scene
-                .get(Resident::Outside, target, "/")
+            lab.get(Resident::Outside, target, "/")
                 .and_then(|response| says(&response, there)),
         );
     }
@@ -61,12 +60,10 @@ pub(super) fn answered(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()>
 }
 
 /// Readiness reaches the port at once, down to none and back.
-pub(super) fn readiness(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("readiness");
+pub(super) fn readiness(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("readiness");
     for ready in [&[1][..], &[], &[3], &[1, 2]] {
-        scene
-            .cluster
-            .write_manifest("endpoints.yaml", &endpoints(ready))?;
+        lab.write("endpoints.yaml", &endpoints(ready))?;
         let count = u32::try_from(ready.len())?;
         let status = if ready.is_empty() { 503 } else { 200 };
         let wanted = Says {
@@ -75,8 +72,8 @@ pub(super) fn readiness(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()
             healthy: true,
         };
         let what = format!("{count} ready endpoints are {status} within a second (S-135)");
-        let reached = scene.until(&what, AT_ONCE, |scene| {
-            says(&scene.port_says(Family::IPv4)?, wanted)
+        let reached = lab.eventually(&what, AT_ONCE, || {
+            says(&ask_port(lab, Family::IPv4)?, wanted)
         });
         checks.check(&what, reached);
     }
@@ -84,11 +81,11 @@ pub(super) fn readiness(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()
 }
 
 /// Asks without a pause while an unrelated Service changes again and again.
-pub(super) fn undisturbed(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn undisturbed(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     const CHANGES: usize = 20;
-    scene.stage.console.heading("changes of others");
+    lab.heading("changes of others");
     let done = Arc::new(AtomicBool::new(false));
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
+    let deadline = lab.limit(ANSWER);
     let mut pollers = Vec::new();
     for family in Family::ALL {
         let done = done.clone();
@@ -101,20 +98,18 @@ pub(super) fn undisturbed(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<
             }
             Ok(asked)
         };
-        let outside = scene.topology.of(Resident::Outside)?;
+        let outside = lab.topology.of(Resident::Outside)?;
         pollers.push((family, outside.start("poller", poll)?));
     }
     for round in 1..=CHANGES {
-        let before = scene.cluster.applied(NODE)?.len();
-        scene.cluster.write_manifest("other.yaml", &other(round))?;
-        scene.cluster.wait_applied(NODE, before)?;
+        lab.put_on(NODE, "other.yaml", &other(round))?;
     }
     done.store(true, Ordering::Relaxed);
     for (family, poller) in pollers {
         let ended = poller.join().map_err(|_| anyhow!("a poller panicked"))?;
         let what = format!("no change of another Service disturbs the port over {family} (S-141)");
         let result = ended.and_then(|asked| {
-            let console = &scene.stage.console;
+            let console = &lab.stage.console;
             console.line(&format!("{asked} answers while {CHANGES} changes came"));
             ensure!(asked >= CHANGES, "only {asked} answers");
             Ok(())
@@ -125,52 +120,42 @@ pub(super) fn undisturbed(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<
 }
 
 /// A host that lets nothing in lets balancers ask.
-pub(super) fn firewall(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("INPUT policy DROP");
-    let policy = |scene: &Scene<'_>, policy: &str| -> Result<()> {
+pub(super) fn firewall(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("INPUT policy DROP");
+    let policy = |lab: &Lab<'_>, policy: &str| -> Result<()> {
         for program in [Program::Iptables, Program::Ip6tables] {
-            scene.tool(program, &format!("-w -P INPUT {policy}"))?;
+            lab.tool(NODE, program, &format!("-w -P INPUT {policy}"))?;
         }
         Ok(())
     };
     // Without it nobody finds the node over IPv6.
-    scene.tool(Program::Ip6tables, "-w -A INPUT -p icmpv6 -j ACCEPT")?;
-    policy(scene, "DROP")?;
+    lab.tool(NODE, Program::Ip6tables, "-w -A INPUT -p icmpv6 -j ACCEPT")?;
+    policy(lab, "DROP")?;
     for family in Family::ALL {
         let what = format!("the port is let in over {family} whatever the policy of INPUT (S-144)");
-        let asked = scene
-            .port_says(family)
-            .and_then(|response| says(&response, ready(family)));
+        let asked = ask_port(lab, family).and_then(|response| says(&response, ready(family)));
         checks.check(&what, asked);
     }
     let node: SocketAddr = (NODE.address(Family::IPv4), HEALTHZ).into();
-    let deadline = scene.stage.waits.limit(Duration::from_millis(500));
-    let outside = scene.topology.of(Resident::Outside)?;
-    let outcome = outside.inside(|| Ok(client::tcp(node, deadline).outcome))?;
-    checks.check(
+    let outcome = lab.dial(Resident::Outside, node, Duration::from_millis(500))?;
+    checks.require(
         "the host's firewall decides about the node's own health port",
-        {
-            match outcome {
-                Outcome::Silent => Ok(()),
-                other => Err(anyhow!("{other}")),
-            }
-        },
+        outcome == Outcome::Silent,
+        &outcome.to_string(),
     );
-    policy(scene, "ACCEPT")?;
-    scene.tool(Program::Ip6tables, "-w -D INPUT -p icmpv6 -j ACCEPT")?;
+    policy(lab, "ACCEPT")?;
+    lab.tool(NODE, Program::Ip6tables, "-w -D INPUT -p icmpv6 -j ACCEPT")?;
     Ok(())
 }
 
 /// A port of the node that somebody has.
-pub(super) fn taken(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn taken(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     const TAKEN: u16 = 32_111;
-    /// The longest time between two tries.
-    const BACK_OFF: Duration = Duration::from_secs(30);
-    scene.stage.console.heading("a port that is taken");
+    lab.heading("a port that is taken");
     let listen = || TcpListener::bind(("0.0.0.0", TAKEN)).context("take the port");
-    let squatter = scene.topology.node(NODE)?.inside(listen)?;
-    let mark = scene.mark()?;
-    let text = scene.stage.files.text(HEALTH)?;
+    let squatter = lab.inside(Resident::Node(NODE), listen)?;
+    let mark = lab.log_end(NODE)?;
+    let text = lab.stage.files.text(HEALTH)?;
     let second = text
         .replace("name: counted", "name: second")
         .replace("10.96.4.1", "10.96.4.3")
@@ -178,12 +163,12 @@ pub(super) fn taken(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         .replace("32110", &TAKEN.to_string())
         .replace("30110", "30111")
         .replace("71\"}", "72\"}");
-    scene.cluster.write_manifest("second.yaml", &second)?;
+    lab.write("second.yaml", &second)?;
     let words = format!(
         "listen on 0.0.0.0:{TAKEN} for health checks of shop/second: Address already in use"
     );
-    let told = scene.until("the port to be named", SOON, |scene| {
-        let said = scene.said(mark)?;
+    let told = lab.eventually("the port to be named", SOON, || {
+        let said = lab.log_since(NODE, mark)?;
         ensure!(said.contains(&words), "{said}");
         Ok(())
     });
@@ -192,25 +177,25 @@ pub(super) fn taken(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         told,
     );
     let target = (NODE.address(Family::IPv6), TAKEN).into();
-    let over_ipv6 = scene.until("the other family", SOON, |scene| {
-        let response = scene.get(Resident::Outside, target, "/")?;
+    let over_ipv6 = lab.eventually("the other family", SOON, || {
+        let response = lab.get(Resident::Outside, target, "/")?;
         ensure!(response.status == 503, "{response:?}");
         Ok(())
     });
     checks.check("the other family of it is answered (S-143)", over_ipv6);
     checks.check("others are answered meanwhile (S-143)", {
-        let response = scene.port_says(Family::IPv4);
+        let response = ask_port(lab, Family::IPv4);
         response.and_then(|response| says(&response, ready(Family::IPv4)))
     });
-    std::thread::sleep(scene.stage.waits.limit(Duration::from_secs(2)));
-    let times = scene.said(mark)?.matches(&words).count();
+    std::thread::sleep(lab.limit(Duration::from_secs(2)));
+    let times = lab.log_since(NODE, mark)?.matches(&words).count();
     checks.check("it is named once, however often it is tried (S-143)", {
         ensure_once(times)
     });
     drop(squatter);
     let target = (NODE.address(Family::IPv4), TAKEN).into();
-    let healed = scene.until("the port to be opened", BACK_OFF + SOON, |scene| {
-        let response = scene.get(Resident::Outside, target, "/")?;
+    let healed = lab.eventually("the port to be opened", LATER + SOON, || {
+        let response = lab.get(Resident::Outside, target, "/")?;
         ensure!(
             response.body.contains("\"name\":\"second\""),
             "{response:?}"
@@ -230,38 +215,32 @@ fn ensure_once(times: usize) -> Result<()> {
 }
 
 /// The port moves, and goes with the Service.
-pub(super) fn moved(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     const MOVED: u16 = 32_119;
-    scene.stage.console.heading("a port that moves");
-    let text = scene.stage.files.text(HEALTH)?;
+    lab.heading("a port that moves");
+    let text = lab.stage.files.text(HEALTH)?;
     let moved = text.replace(&PORT.to_string(), &MOVED.to_string());
-    scene.cluster.write_manifest("services.yaml", &moved)?;
+    lab.write("services.yaml", &moved)?;
     for family in Family::ALL {
         let target = (NODE.address(family), MOVED).into();
         let what = format!("the new port answers over {family} (S-141)");
-        let answered = scene.until(&what, SOON, |scene| {
-            says(&scene.get(Resident::Outside, target, "/")?, ready(family))
+        let answered = lab.eventually(&what, SOON, || {
+            says(&lab.get(Resident::Outside, target, "/")?, ready(family))
         });
         checks.check(&what, answered);
         let what = format!("the old port is closed over {family} (S-141)");
-        let closed = scene.until(&what, SOON, |scene| is_closed(scene, family, PORT));
+        let closed = lab.eventually(&what, SOON, || {
+            lab.is_closed(Resident::Outside, (NODE.address(family), PORT).into())
+        });
         checks.check(&what, closed);
     }
-    std::fs::remove_file(scene.cluster.manifests().join("services.yaml"))?;
+    std::fs::remove_file(lab.cluster.manifests().join("services.yaml"))?;
     for family in Family::ALL {
         let what = format!("the port is closed with its Service over {family} (S-141)");
-        let closed = scene.until(&what, SOON, |scene| is_closed(scene, family, MOVED));
+        let closed = lab.eventually(&what, SOON, || {
+            lab.is_closed(Resident::Outside, (NODE.address(family), MOVED).into())
+        });
         checks.check(&what, closed);
     }
     Ok(())
-}
-
-fn is_closed(scene: &Scene<'_>, family: Family, port: u16) -> Result<()> {
-    let target: SocketAddr = (NODE.address(family), port).into();
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
-    let outside = scene.topology.of(Resident::Outside)?;
-    match outside.inside(|| http::refused(target, deadline)) {
-        Ok(()) => Ok(()),
-        Err(error) => bail!("{error:#}"),
-    }
 }

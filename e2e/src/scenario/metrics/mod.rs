@@ -5,22 +5,17 @@ mod panels;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::files::CLUSTER;
+use crate::harness::{self, proxy_config};
 use crate::program::Program;
 use crate::prometheus::Prometheus;
+use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
-use crate::traffic::client::{self, Outcome};
-use crate::traffic::http;
-use crate::traffic::server::Server;
-use crate::witness;
+use crate::waits::LATER;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "metrics",
@@ -46,19 +41,8 @@ const EXPECTED: &str = "PortolanTraceExportsFailing";
 /// Where two Services answer over IPv4, and how many connections each is given.
 const WEB: (&str, u16, u32) = ("10.96.0.10", 80, 30);
 const LEGACY: (&str, u16, u32) = ("10.96.0.20", 8000, 7);
-/// Until Prometheus has seen something, on hardware.
-const SEEN: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(500);
 
-const SETTINGS: &str = "
-apiVersion: proxy.portolan.dev/v1alpha1
-kind: ProxyConfig
-metadata: {name: default}
-spec:
-  settings:
-    sync: {period: 2s}
-    metrics: {bindAddress: 0.0.0.0}
-";
+const SETTINGS: [&str; 2] = ["sync: {period: 2s}", "metrics: {bindAddress: 0.0.0.0}"];
 
 /// Something that happens: its trace is made.
 const CHANGE: &str = "
@@ -71,47 +55,35 @@ spec:
   ports: [{name: http, protocol: TCP, port: 80, targetPort: 8080}]
 ";
 
-/// The lab with what runs in it.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
-    prometheus: Prometheus<'lab>,
-}
+type Lab<'a> = harness::Lab<'a, Prometheus>;
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
-    let text = |name: &str| Ok((name.replace('/', "-"), stage.files.text(name)?));
-    let mut texts = CLUSTER.map(text).into_iter().collect::<Result<Vec<_>>>()?;
-    texts.push(("settings.yaml".to_owned(), SETTINGS.to_owned()));
-    let mut cluster = Cluster::new(&topology, stage.waits, texts)?;
+    let mut lab = harness::Lab::new(stage, Network::Routed)?;
+    lab.serve_pods()?;
+    lab.add_files(CLUSTER)?;
+    lab.write("settings.yaml", &proxy_config(&SETTINGS))?;
     // Nobody takes the traces; that they are made gives histograms their examples.
     let traces = ["--traces", "http://127.0.0.1:9", "--traces-share", "1"];
-    cluster.start_controller_at(Resident::Outside, &traces)?;
+    lab.cluster
+        .start_controller_at(Resident::Outside, &traces)?;
     for node in Node::ALL {
-        cluster.start_agent_with(node, &["--service-metrics", "1"])?;
-        cluster.wait_applied(node, 0)?;
+        lab.cluster
+            .start_agent_with(node, &["--service-metrics", "1"])?;
+        lab.cluster.wait_applied(node, 0)?;
     }
-    let folder = cluster.beside("prometheus");
-    let outside = topology.of(Resident::Outside)?;
+    let folder = lab.cluster.beside("prometheus");
+    let outside = lab.topology.of(Resident::Outside)?.clone();
     let prometheus = Prometheus::start(outside, stage.waits, &folder, &configuration(stage)?)?;
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        cluster,
-        prometheus,
-    };
-    let parts: [fn(&mut Scene<'_>, &mut Checks) -> Result<()>; 5] =
-        [pages, scraped, traffic, rules, panels::drawn];
-    for part in parts {
-        part(&mut scene, checks).map_err(|error| scene.cluster.with_logs(&error))?;
-        scene.cluster.check_running()?;
-    }
-    Ok(())
+    lab.with(prometheus).run_parts(
+        checks,
+        &[
+            ("pages", pages),
+            ("what is scraped", scraped),
+            ("traffic", traffic),
+            ("rules", rules),
+            ("panels", panels::drawn),
+        ],
+    )
 }
 
 fn configuration(stage: &Stage) -> Result<String> {
@@ -135,36 +107,15 @@ fn configuration(stage: &Stage) -> Result<String> {
     ))
 }
 
-impl Scene<'_> {
-    /// Waits until this succeeds; its last error is told.
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> Result<()>) -> Result<()> {
-        let (mut last, waits) = (String::new(), self.stage.waits);
-        let ask = || {
-            self.cluster.check_running()?;
-            match holds(self) {
-                Ok(()) => Ok(Some(())),
-                Err(error) => {
-                    last = format!("{error:#}");
-                    Ok(None)
-                }
-            }
-        };
-        let waited = waits.until(what, SEEN, LOOK, ask, || "see below".to_owned());
-        waited.map_err(|error| error.context(last))
-    }
-
-    fn page(&self, target: SocketAddr) -> Result<String> {
-        let deadline = self.stage.waits.limit(Duration::from_secs(3));
-        let outside = self.topology.of(Resident::Outside)?;
-        let page = outside.inside(|| http::get(target, "/metrics", deadline))?;
-        ensure!(page.status == 200, "{page:?}");
-        Ok(page.body)
-    }
+fn page(lab: &Lab<'_>, target: SocketAddr) -> Result<String> {
+    let page = lab.get(Resident::Outside, target, "/metrics")?;
+    ensure!(page.status == 200, "{page:?}");
+    Ok(page.body)
 }
 
 /// `promtool check metrics` of each page.
-fn pages(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("promtool");
+fn pages(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("promtool");
     let agents = Node::ALL.map(|node| {
         let address = SocketAddr::new(node.address(Family::IPv4), AGENT);
         (node.name(), address, &[NAMED_BY_OTHERS][..])
@@ -173,16 +124,12 @@ fn pages(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         .into_iter()
         .chain([("the controller", CONTROLLER, &[][..])]);
     for (whose, target, known) in all {
-        let page = scene.page(target)?;
+        let page = page(lab, target)?;
         let said = Program::Promtool.try_with_input(&["check", "metrics"], &page)?;
         let remarks: Vec<_> = said.errors.lines().chain(said.output.lines()).collect();
         let what = format!("metrics of {whose} are as Prometheus wants them");
-        checks.check(&what, {
-            let right = remarks == known && said.status.success() == known.is_empty();
-            right
-                .then_some(())
-                .with_context(|| format!("{remarks:#?} of {page}"))
-        });
+        let right = remarks == known && said.status.success() == known.is_empty();
+        checks.require(&what, right, &format!("{remarks:#?} of {page}"));
     }
     Ok(())
 }
@@ -202,31 +149,31 @@ fn documented(document: &str) -> BTreeSet<String> {
     names.collect()
 }
 
-fn scraped(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("what Prometheus has");
-    let up = scene.until("Prometheus reads the controller and both agents", |scene| {
-        let up = scene.prometheus.value("sum(up)")?;
-        ensure!((up - 3.0).abs() < 0.1, "{up} of 3 are up");
-        Ok(())
-    });
+fn scraped(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("what Prometheus has");
+    let up = lab.eventually(
+        "Prometheus reads the controller and both agents",
+        LATER,
+        || {
+            let up = lab.state.value("sum(up)")?;
+            ensure!((up - 3.0).abs() < 0.1, "{up} of 3 are up");
+            Ok(())
+        },
+    );
     checks.check(
         "Prometheus reads the controller and both agents (S-207)",
         up,
     );
-    let names = scene.prometheus.names()?;
+    let names = lab.state.names()?;
     for (whose, document) in DOCUMENTS {
         let missing: Vec<_> = documented(document)
             .into_iter()
             .filter(|name| !names.contains(name))
             .collect();
-        checks.check(
+        checks.require(
             &format!("it has every metric in the document of {whose}"),
-            {
-                let complete = missing.is_empty();
-                complete
-                    .then_some(())
-                    .with_context(|| format!("not {missing:?}"))
-            },
+            missing.is_empty(),
+            &format!("not {missing:?}"),
         );
     }
     let texts = [
@@ -242,8 +189,8 @@ fn scraped(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         ),
     ];
     for (what, expression, wanted) in texts {
-        let seen = scene.until(what, |scene| {
-            let value = scene.prometheus.value(expression)?;
+        let seen = lab.eventually(what, LATER, || {
+            let value = lab.state.value(expression)?;
             ensure!((value - wanted).abs() < 0.1, "{expression} is {value}");
             Ok(())
         });
@@ -253,31 +200,25 @@ fn scraped(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// What clients of two Services did, of which one is told by name.
-fn traffic(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("traffic by Service");
+fn traffic(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("traffic by Service");
     let client = Pod::all().next().context("no pod")?;
     let node = client.node.name();
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
     for (address, port, count) in [WEB, LEGACY] {
         let target: SocketAddr = (address.parse::<IpAddr>()?, port).into();
-        let namespace = scene.topology.of(Resident::Pod(client))?;
         for _ in 0..count {
-            let outcome = namespace.inside(|| Ok(client::tcp(target, deadline).outcome))?;
-            ensure!(
-                matches!(outcome, Outcome::Answered { .. }),
-                "{target}: {outcome}"
-            );
+            lab.answered(Resident::Pod(client), target)?;
         }
         let whose = match port {
             80 => "namespace=\"shop\",service=\"web\"",
             _ => "namespace=\"\",service=\"(others)\"",
         };
         let what = format!("all {count} connections of {target} are told, of {{{whose}}}");
-        let seen = scene.until(&what, |scene| {
+        let seen = lab.eventually(&what, LATER, || {
             let of = |metric: &str, more: &str| {
                 let series =
                     format!("portolan_service_{metric}_total{{node=\"{node}\",{whose}{more}}}");
-                scene.prometheus.value(&series)
+                lab.state.value(&series)
             };
             let connections = of("connections", "")?;
             ensure!(
@@ -300,11 +241,11 @@ fn traffic(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// The chart's rules, loaded by Prometheus itself; nothing is wrong here but that nobody takes traces.
-fn rules(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("rules");
-    scene.cluster.write_manifest("change.yaml", CHANGE)?;
-    let evaluated = scene.until("rules are evaluated", |scene| {
-        let rules = scene.prometheus.rules()?;
+fn rules(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("rules");
+    lab.write("change.yaml", CHANGE)?;
+    let evaluated = lab.eventually("rules are evaluated", LATER, || {
+        let rules = lab.state.rules()?;
         let bad = rules.iter().filter(|rule| rule.health != "ok");
         let bad: Vec<_> = bad.map(ToString::to_string).collect();
         ensure!(
@@ -315,8 +256,8 @@ fn rules(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     });
     checks.check("every rule of the chart can be evaluated", evaluated);
-    let quiet = scene.until("the alert that is meant, and no other", |scene| {
-        let rules = scene.prometheus.rules()?.into_iter();
+    let quiet = lab.eventually("the alert that is meant, and no other", LATER, || {
+        let rules = lab.state.rules()?.into_iter();
         let on = |state: &Option<String>| state.as_ref().is_some_and(|state| state != "inactive");
         let loud: Vec<_> = rules
             .filter(|rule| on(&rule.state))
@@ -330,8 +271,8 @@ fn rules(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         quiet,
     );
     let name = "portolan_controller_change_duration_seconds_bucket";
-    let found = scene.until("an example of a change", |scene| {
-        let examples = scene.prometheus.exemplars(name)?;
+    let found = lab.eventually("an example of a change", LATER, || {
+        let examples = lab.state.exemplars(name)?;
         let example = examples
             .iter()
             .any(|series| series.to_string().contains("trace_id"));

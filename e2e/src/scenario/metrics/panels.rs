@@ -3,8 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::{Checks, Scene};
+use super::{Checks, Lab};
 use crate::prometheus::Series;
+use crate::waits::LATER;
 
 /// What Grafana puts in place of these.
 const VARIABLES: [(&str, &str); 4] = [
@@ -33,9 +34,9 @@ struct Panel {
     expressions: Vec<String>,
 }
 
-pub(super) fn drawn(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("the dashboard");
-    let path = scene
+pub(super) fn drawn(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("the dashboard");
+    let path = lab
         .stage
         .files
         .beside("charts/portolan/monitoring/dashboard.json")?;
@@ -50,9 +51,9 @@ pub(super) fn drawn(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     for panel in panels {
         let what = format!("panel {:?} finds what it draws", panel.title);
         let seldom = QUIET.contains(&&*panel.title);
-        let found = scene.until(&what, |scene| {
+        let found = lab.eventually(&what, LATER, || {
             for expression in &panel.expressions {
-                let series = scene.prometheus.query(&filled(expression))?;
+                let series = lab.state.query(&filled(expression))?;
                 let values = series
                     .iter()
                     .map(Series::value)

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::lab::Lab;
 use super::{Checks, overlay};
 use crate::expectation::broken::Mutation;
+use crate::harness::Lab;
 use crate::program::Program;
 
 /// Tries every mutation of this network.
-pub(super) fn run(checks: &mut Checks, lab: Lab<'_>, mutations: &[Mutation]) {
+pub(super) fn run(checks: &mut Checks, lab: &Lab<'_>, mutations: &[Mutation]) {
     let network = lab.topology.network();
     for mutation in mutations.iter().filter(|m| m.network == network) {
         let rules = mutation.rules.join(" ");
@@ -20,7 +20,7 @@ pub(super) fn run(checks: &mut Checks, lab: Lab<'_>, mutations: &[Mutation]) {
     }
 }
 
-fn is_noticed(lab: Lab<'_>, mutation: &Mutation) -> Result<()> {
+fn is_noticed(lab: &Lab<'_>, mutation: &Mutation) -> Result<()> {
     let namespace = lab.topology.node(mutation.node)?;
     namespace.inside(|| all(&mutation.break_it))?;
     let broken = wrong(lab, mutation);
@@ -38,12 +38,12 @@ fn is_noticed(lab: Lab<'_>, mutation: &Mutation) -> Result<()> {
 }
 
 /// What is wrong now, if anything is.
-fn wrong(lab: Lab<'_>, mutation: &Mutation) -> Result<Option<String>> {
-    let cell = lab.one(&mutation.row)?;
+fn wrong(lab: &Lab<'_>, mutation: &Mutation) -> Result<Option<String>> {
+    let cell = lab.run_cell(&mutation.row)?;
     if !mutation.overlay {
         return Ok((!cell.passed()).then(|| cell.explain()));
     }
-    let kept = overlay::keeps_its_ports(lab.topology);
+    let kept = overlay::keeps_its_ports(&lab.topology);
     Ok(kept.err().map(|error| format!("{error:#}")))
 }
 

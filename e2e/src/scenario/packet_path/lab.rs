@@ -4,23 +4,13 @@ use anyhow::{Result, anyhow};
 
 use super::cell::{Cell, attempt_all};
 use crate::expectation::{Expect, Row};
-use crate::topology::Topology;
+use crate::harness::Lab;
 use crate::traffic::client::Attempt;
 use crate::traffic::server::Server;
-use crate::waits::Waits;
 
-/// Where cells are run.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lab<'lab> {
-    pub(super) topology: &'lab Topology,
-    /// The servers of all pods.
-    pub(super) pods: &'lab [Server],
-    pub(super) waits: Waits,
-}
-
-impl Lab<'_> {
+impl<S: Sync> Lab<'_, S> {
     /// Runs cells one after the other; those that wait for nothing wait together, at the end.
-    pub(super) fn run<'row>(
+    pub(super) fn run_cells<'row>(
         &self,
         rows: impl IntoIterator<Item = &'row Row>,
     ) -> Result<Vec<Cell<'row>>> {
@@ -29,44 +19,46 @@ impl Lab<'_> {
             .partition(|row| row.expect == Expect::Silent);
         let mut cells = others
             .into_iter()
-            .map(|row| self.one(row))
+            .map(|row| self.run_cell(row))
             .collect::<Result<Vec<_>>>()?;
-        let before = self.reached();
+        let before = self.pods_reached();
         let silent = std::thread::scope(|scope| {
-            let wait = |row| scope.spawn(move || self.attempt(row));
+            let wait = |row| scope.spawn(move || self.attempt_row(row));
             let waiting: Vec<_> = quiet.iter().map(|row| wait(*row)).collect();
             let ended = waiting.into_iter().map(|thread| thread.join());
             ended
                 .map(|ended| ended.map_err(|_| anyhow!("a thread that makes attempts panicked"))?)
                 .collect::<Result<Vec<_>>>()
         })?;
-        if self.reached() == before {
+        if self.pods_reached() == before {
             let judged = quiet.iter().zip(silent);
-            cells.extend(judged.map(|(row, attempts)| Cell::judge(row, self.waits, &attempts, 0)));
+            cells.extend(
+                judged.map(|(row, attempts)| Cell::judge(row, self.stage.waits, &attempts, 0)),
+            );
         } else {
             // Something got through: by itself each cell shows whether it was its.
             for row in quiet {
-                cells.push(self.one(row)?);
+                cells.push(self.run_cell(row)?);
             }
         }
         Ok(cells)
     }
 
     /// Runs one cell by itself.
-    pub(super) fn one<'row>(&self, row: &'row Row) -> Result<Cell<'row>> {
-        let before = self.reached();
-        let attempts = self.attempt(row)?;
-        let reached = self.reached() - before;
-        Ok(Cell::judge(row, self.waits, &attempts, reached))
+    pub(super) fn run_cell<'row>(&self, row: &'row Row) -> Result<Cell<'row>> {
+        let before = self.pods_reached();
+        let attempts = self.attempt_row(row)?;
+        let reached = self.pods_reached() - before;
+        Ok(Cell::judge(row, self.stage.waits, &attempts, reached))
     }
 
-    fn attempt(&self, row: &Row) -> Result<Vec<Attempt>> {
-        let namespace = self.topology.of(row.from)?;
-        namespace.inside(|| attempt_all(row, self.waits))
+    fn attempt_row(&self, row: &Row) -> Result<Vec<Attempt>> {
+        let waits = self.stage.waits;
+        self.inside(row.from, || attempt_all(row, waits))
     }
 
     /// How many connections and datagrams have reached pods so far.
-    fn reached(&self) -> u64 {
-        self.pods.iter().map(Server::answered).sum()
+    fn pods_reached(&self) -> u64 {
+        self.servers.pods.iter().map(Server::answered).sum()
     }
 }

@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::Checks;
-use super::lab::Lab;
-use crate::cluster::Cluster;
 use crate::expectation::{Expect, Row};
+use crate::harness::{Lab, wrote_nothing};
 use crate::manifests::Manifests;
 use crate::program::Program;
-use crate::topology::Topology;
 use crate::topology::world::Node;
 use crate::witness::{self, VirtualServer, VirtualServers};
 
@@ -22,42 +20,33 @@ const FOREIGN_SERVER: &str = "198.51.100.9:443";
 const FOREIGN_BACKEND: &str = "10.244.1.11:8443";
 
 /// Puts on node-a what somebody else might have there: a virtual server, a set, rules, a route.
-pub(super) fn make_foreign_state(topology: &Topology) -> Result<()> {
-    topology.node(Node::A)?.inside(|| {
-        Program::Ipvsadm.run(&["-A", "-t", FOREIGN_SERVER, "-s", "rr"])?;
-        Program::Ipvsadm.run(&["-a", "-t", FOREIGN_SERVER, "-r", FOREIGN_BACKEND, "-m"])?;
-        Program::Ipset.run(&["create", "FOREIGN", "hash:ip"])?;
-        Program::Ipset.run(&["add", "FOREIGN", "203.0.113.7"])?;
-        Program::Iptables.run(&["-w", "-N", "FOREIGN"])?;
-        Program::Iptables.run(&[
-            "-w",
-            "-A",
-            "FOREIGN",
-            "-s",
-            "203.0.113.0/24",
-            "-j",
-            "RETURN",
-        ])?;
-        Program::Iptables.run(&["-w", "-A", "INPUT", "-j", "FOREIGN"])?;
-        Program::Ip.run(&[
-            "route",
-            "add",
-            "local",
-            "198.51.100.9/32",
-            "dev",
-            "lo",
-            "table",
-            "local",
-        ])?;
-        Ok(())
-    })
+pub(super) fn make_foreign_state(lab: &Lab<'_>) -> Result<()> {
+    let server = format!("-A -t {FOREIGN_SERVER} -s rr");
+    let backend = format!("-a -t {FOREIGN_SERVER} -r {FOREIGN_BACKEND} -m");
+    let lines = [
+        (Program::Ipvsadm, server.as_str()),
+        (Program::Ipvsadm, &backend),
+        (Program::Ipset, "create FOREIGN hash:ip"),
+        (Program::Ipset, "add FOREIGN 203.0.113.7"),
+        (Program::Iptables, "-w -N FOREIGN"),
+        (
+            Program::Iptables,
+            "-w -A FOREIGN -s 203.0.113.0/24 -j RETURN",
+        ),
+        (Program::Iptables, "-w -A INPUT -j FOREIGN"),
+        (
+            Program::Ip,
+            "route add local 198.51.100.9/32 dev lo table local",
+        ),
+    ];
+    lab.tools(Node::A, &lines)
 }
 
 /// Every node as it is now.
-pub(super) fn baselines(topology: &Topology) -> Result<Baselines> {
+pub(super) fn baselines(lab: &Lab<'_>) -> Result<Baselines> {
     Node::ALL
         .into_iter()
-        .map(|node| Ok((node, witness::everything(topology.node(node)?)?)))
+        .map(|node| Ok((node, lab.everything(node)?)))
         .collect()
 }
 
@@ -79,17 +68,15 @@ pub(super) fn expected(node: Node, manifests: &Manifests) -> VirtualServers {
 /// Runs all of it; `before` is how the nodes were before their first agent.
 pub(super) fn run(
     checks: &mut Checks,
-    cluster: &mut Cluster<'_>,
-    lab: Lab<'_>,
+    lab: &mut Lab<'_>,
     rows: &[Row],
     before: &Baselines,
 ) -> Result<()> {
-    let topology = lab.topology;
-    let running = baselines(topology)?;
-    checks.check("agents end with status 0 after SIGTERM", stop_all(cluster));
+    let running = baselines(lab)?;
+    checks.check("agents end with status 0 after SIGTERM", lab.stop_agents());
     checks.check(
         "agents that stopped left everything in place (S-199)",
-        unchanged(topology, &running),
+        unchanged(lab, &running),
     );
     checks.check(
         "traffic flows without agents (S-199)",
@@ -97,37 +84,31 @@ pub(super) fn run(
     );
     for node in Node::ALL {
         let what = format!("a second agent on {} writes nothing", node.name());
-        let result = starts_without_writing(cluster, topology, node, &running[&node]);
+        let result = starts_without_writing(lab, node, &running[&node]);
         checks.check(&what, result);
     }
-    checks.check("agents end once more", stop_all(cluster));
+    checks.check("agents end once more", lab.stop_agents());
     for node in Node::ALL {
         let name = node.name();
         let what =
             format!("cleanup leaves {name} as it was before Portolan (S-109, S-196, S-197, S-198)");
-        checks.check(&what, cleans_up(cluster, topology, node, &before[&node]));
+        checks.check(&what, cleans_up(lab, node, &before[&node]));
         let what = format!("a second cleanup of {name} finds nothing and ends well (S-196)");
-        checks.check(&what, cleans_up(cluster, topology, node, &before[&node]));
+        checks.check(&what, cleans_up(lab, node, &before[&node]));
     }
     Ok(())
 }
 
-pub(super) fn stop_all(cluster: &mut Cluster<'_>) -> Result<()> {
-    Node::ALL
-        .into_iter()
-        .try_for_each(|node| cluster.stop_agent(node))
-}
-
-pub(super) fn unchanged(topology: &Topology, running: &Baselines) -> Result<()> {
+pub(super) fn unchanged(lab: &Lab<'_>, running: &Baselines) -> Result<()> {
     for (node, text) in running {
-        let now = witness::everything(topology.node(*node)?)?;
+        let now = lab.everything(*node)?;
         witness::must_equal(text, &now).with_context(|| node.name())?;
     }
     Ok(())
 }
 
 /// Every row of the first Service, from every client.
-fn traffic_flows(lab: Lab<'_>, rows: &[Row]) -> Result<()> {
+fn traffic_flows(lab: &Lab<'_>, rows: &[Row]) -> Result<()> {
     let first = rows.iter().find(|row| row.expect == Expect::Answered);
     let service = &first
         .ok_or_else(|| anyhow!("the table expects no answers"))?
@@ -136,40 +117,26 @@ fn traffic_flows(lab: Lab<'_>, rows: &[Row]) -> Result<()> {
         .iter()
         .filter(|row| row.to == *service && row.expect == Expect::Answered)
     {
-        let cell = lab.one(row)?;
+        let cell = lab.run_cell(row)?;
         ensure!(cell.passed(), "{}", cell.explain());
     }
     Ok(())
 }
 
 fn starts_without_writing(
-    cluster: &mut Cluster<'_>,
-    topology: &Topology,
+    lab: &mut Lab<'_>,
     node: Node,
     before: &BTreeMap<&'static str, String>,
 ) -> Result<()> {
-    let batches = cluster.applied(node)?.len();
-    cluster.start_agent(node)?;
-    let operations = cluster.wait_applied(node, batches)?;
-    ensure!(
-        operations.iter().all(|n| *n == 0),
-        "it says that it did {operations:?} operations"
-    );
-    witness::must_equal(before, &witness::everything(topology.node(node)?)?)
+    wrote_nothing(&lab.start_agent(node)?)?;
+    witness::must_equal(before, &lab.everything(node)?)
 }
 
 pub(super) fn cleans_up(
-    cluster: &Cluster<'_>,
-    topology: &Topology,
+    lab: &Lab<'_>,
     node: Node,
     before: &BTreeMap<&'static str, String>,
 ) -> Result<()> {
-    let ended = cluster.clean_up(node)?;
-    ensure!(
-        ended.status.success(),
-        "it ended with {}: {}",
-        ended.status,
-        ended.errors.trim()
-    );
-    witness::must_equal(before, &witness::everything(topology.node(node)?)?)
+    lab.clean_up(node)?;
+    witness::must_equal(before, &lab.everything(node)?)
 }

@@ -6,27 +6,26 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::cell::Cell;
-use super::lab::Lab;
-use super::{Checks, Stage, conclude};
+use super::{Checks, conclude};
 use crate::console::Table;
 use crate::expectation::matrix::{Coordinates, Dimensions, Matrix};
 use crate::expectation::places::Place;
+use crate::harness::Lab;
 use crate::topology::world::{Family, Resident};
 use crate::traffic::Protocol;
 
 /// Runs every cell and shows the matrix.
 pub(super) fn run(
-    stage: &Stage,
+    lab: &Lab<'_>,
     checks: &mut Checks,
-    lab: Lab<'_>,
     matrix: &Matrix,
     heading: &str,
     all: usize,
 ) -> Result<()> {
-    let cells = lab.run(matrix.cells.values())?;
-    stage.console.heading(heading);
-    stage.console.table(&table(matrix, &cells)?);
-    conclude(stage.console, checks, &cells, all)
+    let cells = lab.run_cells(matrix.cells.values())?;
+    lab.heading(heading);
+    lab.stage.console.table(&table(matrix, &cells)?);
+    conclude(lab.stage.console, checks, &cells, all)
 }
 
 type Kind = (Protocol, Family);

@@ -10,7 +10,7 @@ mod matrix;
 mod modes;
 mod overlay;
 
-pub(super) use external::{SCENARIO as EXTERNAL, manifests as external_manifests};
+pub(super) use external::{SCENARIO as EXTERNAL, files as external_files};
 pub(super) use modes::SCENARIO as MODES;
 
 use std::collections::BTreeMap;
@@ -18,18 +18,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::console::{Console, Table};
 use crate::expectation::{self, Row};
 use crate::files::{CLUSTER, Files, PACKET_PATH};
+use crate::harness::Lab;
 use crate::manifests::Manifests;
-use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
-use crate::traffic::Protocol;
-use crate::traffic::server::Server;
-use crate::witness;
+use crate::topology::Network;
+use crate::topology::world::{Family, Node};
 use cell::Cell;
-use lab::Lab;
 
 /// How many cells there have to be. The table is checked in, and so is its size: a row that gets
 /// lost is a failure, not a smaller matrix.
@@ -43,127 +39,71 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// What pods serve.
-pub(super) const POD_PORTS: [(Protocol, u16); 4] = [
-    (Protocol::Tcp, 8080),
-    (Protocol::Tcp, 5353),
-    (Protocol::Udp, 5353),
-    (Protocol::Sctp, 13868),
-];
-/// What daemons of the nodes listen on, on all addresses: no Service may lead there (S-27).
-const DAEMON_PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 9999), (Protocol::Udp, 9999)];
-
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let (manifests, texts) = cluster_files(&stage.files)?;
+    let manifests = cluster_manifests(&stage.files)?;
     let rows = expectation::read(&stage.files.text(PACKET_PATH)?, &manifests)?;
     for network in Network::ALL {
-        let topology = Topology::build(network, stage.waits)?;
-        let servers = serve(&topology)?;
-        lifecycle::make_foreign_state(&topology)?;
-        let before = lifecycle::baselines(&topology)?;
-        let mut cluster = Cluster::new(&topology, stage.waits, texts.clone())?;
-        cluster.start()?;
+        let mut lab = Lab::new(stage, network)?;
+        lab.serve_pods()?;
+        lab.serve_nodes()?;
+        lifecycle::make_foreign_state(&lab)?;
+        let before = lifecycle::baselines(&lab)?;
+        lab.add_files(CLUSTER)?;
+        lab.cluster.start()?;
         for node in Node::ALL {
-            cluster.wait_programmed(node, &lifecycle::expected(node, &manifests))?;
+            lab.cluster
+                .wait_programmed(node, &lifecycle::expected(node, &manifests))?;
         }
-        let lab = servers.lab(&topology, stage);
-        quick_matrix(stage, checks, lab, &servers, &rows)?;
-        lifecycle::run(checks, &mut cluster, lab, &rows, &before)?;
+        quick_matrix(&lab, checks, &rows)?;
+        lifecycle::run(checks, &mut lab, &rows, &before)?;
     }
     Ok(())
 }
 
 /// Every client on every cluster IP.
-fn quick_matrix(
-    stage: &Stage,
-    checks: &mut Checks,
-    lab: Lab<'_>,
-    servers: &Servers,
-    rows: &[Row],
-) -> Result<()> {
+fn quick_matrix<S: Sync>(lab: &Lab<'_, S>, checks: &mut Checks, rows: &[Row]) -> Result<()> {
     let all = match lab.topology.families() {
         [Family::IPv4] => CELLS_OF_IPV4,
         _ => CELLS,
     };
-    list(stage, checks, lab, rows, all)?;
+    list(lab, checks, rows, all)?;
     checks.check(
         "no packet to a service address reached a daemon of a node (S-27)",
-        servers.no_daemon_was_reached(),
+        lab.servers.no_daemon_was_reached(),
     );
     Ok(())
 }
 
-/// The same cells, of the families that there are, for a lab of another scenario with the lab's cluster
-/// in it.
-pub(super) fn every_client(
-    stage: &Stage,
+/// The same cells, of the families that there are, for another scenario with the lab's cluster in it.
+pub(super) fn every_client<S: Sync>(
+    lab: &Lab<'_, S>,
     checks: &mut Checks,
-    topology: &Topology,
-    servers: &Servers,
     manifests: &Manifests,
 ) -> Result<()> {
-    let mut rows = expectation::read(&stage.files.text(PACKET_PATH)?, manifests)?;
-    rows.retain(|row| topology.families().contains(&Family::of(row.target.ip())));
-    let lab = servers.lab(topology, stage);
-    quick_matrix(stage, checks, lab, servers, &rows)
+    let mut rows = expectation::read(&lab.stage.files.text(PACKET_PATH)?, manifests)?;
+    rows.retain(|row| {
+        let family = Family::of(row.target.ip());
+        lab.topology.families().contains(&family)
+    });
+    quick_matrix(lab, checks, &rows)
 }
 
-/// The manifests of the lab's cluster: what they promise, and file names with their text.
-pub(super) fn cluster_files(files: &Files) -> Result<(Manifests, Vec<(String, String)>)> {
+/// What the manifests of the lab's cluster promise.
+pub(super) fn cluster_manifests(files: &Files) -> Result<Manifests> {
     let mut manifests = Manifests::default();
-    let mut texts = Vec::new();
     for path in CLUSTER {
-        let text = files.text(path)?;
-        manifests.add(&text)?;
-        texts.push((path.replace('/', "-"), text));
+        manifests.add(&files.text(path)?)?;
     }
-    Ok((manifests, texts))
-}
-
-/// The servers of a lab.
-pub(super) struct Servers {
-    pods: Vec<Server>,
-    daemons: Vec<Server>,
-}
-
-impl Servers {
-    fn lab<'lab>(&'lab self, topology: &'lab Topology, stage: &Stage) -> Lab<'lab> {
-        Lab {
-            topology,
-            pods: &self.pods,
-            waits: stage.waits,
-        }
-    }
-
-    fn no_daemon_was_reached(&self) -> Result<()> {
-        let reached: u64 = self.daemons.iter().map(Server::answered).sum();
-        ensure!(reached == 0, "{reached} did");
-        Ok(())
-    }
-}
-
-pub(super) fn serve(topology: &Topology) -> Result<Servers> {
-    let pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<_>>()?;
-    let daemons = Node::ALL
-        .into_iter()
-        .map(|node| {
-            let name = format!("daemon-of-{}", node.name());
-            Server::start(topology.node(node)?, &name, &DAEMON_PORTS)
-        })
-        .collect::<Result<_>>()?;
-    Ok(Servers { pods, daemons })
+    Ok(manifests)
 }
 
 /// Runs a list of cells and shows it.
-fn list(stage: &Stage, checks: &mut Checks, lab: Lab<'_>, rows: &[Row], all: usize) -> Result<()> {
-    let cells = lab.run(rows)?;
+fn list<S: Sync>(lab: &Lab<'_, S>, checks: &mut Checks, rows: &[Row], all: usize) -> Result<()> {
+    let cells = lab.run_cells(rows)?;
     let name = lab.topology.network().name();
-    stage.console.heading(&format!("{name} network"));
-    show(stage.console, &cells);
-    conclude(stage.console, checks, &cells, all)
+    lab.heading(&format!("{name} network"));
+    show(lab.stage.console, &cells);
+    conclude(lab.stage.console, checks, &cells, all)
 }
 
 /// Explains every cell that failed, and counts them all.

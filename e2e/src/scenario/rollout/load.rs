@@ -3,18 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::{Checks, LAST_MOVES, LASTS, Scene};
-use crate::topology::world::{Family, Node, Pod, Resident};
+use super::{Checks, LAST_MOVES, LASTS, Lab};
+use crate::harness::clients_of;
+use crate::harness::loads::Loads;
+use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::line::Line;
-use crate::traffic::load::{Load, Rate};
+use crate::traffic::load::Rate;
+use crate::waits::ANSWER;
 
-const POD: Resident = Resident::Pod(Pod {
-    node: Node::A,
-    number: 3,
-});
+const POD: Resident = Resident::Pod(Node::A.pod(3));
 /// Who connects, to which Service, how often a second: 68 in all, at every moment. That is a third of
 /// what hardware is asked for: with more, the guest's two emulated processors have no time left for the
 /// programs that have to follow.
@@ -69,67 +69,43 @@ impl Target {
     }
 }
 
-/// Everybody who connects.
-pub(super) struct Loads {
-    running: Vec<(Resident, Target, Rate, Load)>,
+/// Starts everybody who connects: the second of these when a balancer moves outsiders to the other node.
+pub(super) fn start_loads(lab: &Lab<'_>, start: Instant) -> Result<[Loads; 2]> {
+    let (first, rest) = (LAST_MOVES, LASTS.saturating_sub(LAST_MOVES));
+    let mut loads = [Loads::at(start), Loads::at(start + first)];
+    let here = |node| (Resident::Outside, Target::Here(node), AT_NODES);
+    let parts = [(here(Node::A), 0, first), (here(Node::B), 1, rest)];
+    let whole = LOADS.map(|load| (load, 0, LASTS));
+    for ((client, target, per_second), begins, lasts) in whole.into_iter().chain(parts) {
+        let rate = Rate {
+            protocol: Protocol::Tcp,
+            targets: Family::ALL.map(|family| target.at(family, 80)).into(),
+            per_second,
+            lasts,
+            deadline: lab.limit(DEADLINE),
+        };
+        let name = format!("{} -> {}", client.name(), target.name());
+        loads[begins].add(name, lab.topology.of(client)?, rate)?;
+    }
+    Ok(loads)
 }
 
-impl Loads {
-    pub(super) fn start(scene: &Scene<'_>, start: Instant) -> Result<Self> {
-        // A balancer moves outsiders from one node to the other.
-        let (first, rest) = (LAST_MOVES, LASTS.saturating_sub(LAST_MOVES));
-        let here = |node| (Resident::Outside, Target::Here(node), AT_NODES);
-        let parts = [
-            (here(Node::A), Duration::ZERO, first),
-            (here(Node::B), first, rest),
-        ];
-        let whole = LOADS.map(|load| (load, Duration::ZERO, LASTS));
-        let mut running = Vec::new();
-        for ((client, target, per_second), after, lasts) in whole.into_iter().chain(parts) {
-            let rate = Rate {
-                protocol: Protocol::Tcp,
-                targets: Family::ALL.map(|family| target.at(family, 80)).into(),
-                per_second,
-                lasts,
-                deadline: scene.stage.waits.limit(DEADLINE),
-            };
-            let load = Load::start(scene.topology.of(client)?, &rate, start + after)?;
-            running.push((client, target, rate, load));
+/// Waits for the end of all, and judges each.
+pub(super) fn finish_loads(loads: [Loads; 2], lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let mut all = 0;
+    for load in loads {
+        for load in load.finish()? {
+            all += load.tally.made;
+            lab.line(&load.summary("new connections"));
+            let what = format!("{}: no new connection fails (S-117, S-186)", load.name);
+            checks.check(&what, load.none_failed(ENOUGH));
         }
-        Ok(Self { running })
     }
-
-    /// Waits for the end of all, and judges each.
-    pub(super) fn finish(self, scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-        let mut all = 0;
-        for (client, target, rate, load) in self.running {
-            let tally = load.finish()?;
-            all += tally.made;
-            let (client, target, failed) = (client.name(), target.name(), tally.failures.len());
-            scene.stage.console.line(&format!(
-                "{client} -> {target}: {} of {} new connections, {failed} failed, slowest {} ms",
-                tally.made,
-                rate.wanted(),
-                tally.slowest.as_millis()
-            ));
-            let made = f64::from(tally.made) >= ENOUGH * f64::from(rate.wanted());
-            let result = match tally.failures.first() {
-                Some((when, to, how)) => Err(anyhow!(
-                    "{failed} failed, the first after {:.3} s to {to}: {how}",
-                    when.as_secs_f64()
-                )),
-                None if !made => Err(anyhow!("only {} were made", tally.made)),
-                None => Ok(()),
-            };
-            let what = format!("{client} -> {target}: no new connection fails (S-117, S-186)");
-            checks.check(&what, result);
-        }
-        scene.stage.console.line(&format!(
-            "{:.0} new connections a second in all",
-            f64::from(all) / LASTS.as_secs_f64()
-        ));
-        Ok(())
-    }
+    lab.line(&format!(
+        "{:.0} new connections a second in all",
+        f64::from(all) / LASTS.as_secs_f64()
+    ));
+    Ok(())
 }
 
 /// A connection that stays.
@@ -147,14 +123,14 @@ impl Call {
 }
 
 /// So many connections to a Service's lines, by turns of every client and family.
-pub(super) fn call(scene: &Scene<'_>, target: Target, count: usize) -> Result<Vec<Call>> {
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
-    let clients = [POD, Resident::Node(Node::A), Resident::Outside];
+pub(super) fn call(lab: &Lab<'_>, target: Target, count: usize) -> Result<Vec<Call>> {
+    let deadline = lab.limit(ANSWER);
+    let clients = clients_of(Node::A);
     let from = clients.into_iter().cycle().take(count).enumerate();
     let call = |(number, client): (usize, Resident)| {
         let family = Family::ALL[number / clients.len() % Family::ALL.len()];
         let to = target.at(family, 7000);
-        let mut line = Line::open(scene.topology.of(client)?, to, deadline)?;
+        let mut line = Line::open(lab.topology.of(client)?, to, deadline)?;
         let by = line.name()?;
         ensure!(!by.is_empty(), "{to} answers without a name");
         let words = format!("{} -> {by} over {family}", client.name());

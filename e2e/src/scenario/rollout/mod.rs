@@ -13,16 +13,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::load::{Call, Loads, Target, call};
+use self::load::{Call, Target, call, finish_loads, start_loads};
 use self::slices::{Endpoint, Hints, State, slices};
-use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
 use crate::chance::Chance;
-use crate::cluster::Cluster;
 use crate::files::{CLUSTER, ROLLOUT};
+use crate::harness;
 use crate::program::Program;
+use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
 use crate::traffic::Protocol;
 use crate::traffic::line;
 use crate::traffic::server::Server;
@@ -35,10 +34,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 const PODS: [Pod; 4] = [
-    pod(Node::A, 1),
-    pod(Node::A, 2),
-    pod(Node::B, 1),
-    pod(Node::B, 2),
+    Node::A.pod(1),
+    Node::A.pod(2),
+    Node::B.pod(1),
+    Node::B.pod(2),
 ];
 /// The ports of the endpoints that are replaced, and of those that take their places: each on every pod.
 const OLD: std::ops::Range<u16> = 8101..8106;
@@ -63,15 +62,8 @@ const END: usize = 10;
 const DRAIN: Duration = Duration::from_secs(6);
 const LOOKS: Duration = Duration::from_secs(4);
 
-const fn pod(node: Node, number: u8) -> Pod {
-    Pod { node, number }
-}
-
-/// The lab with its programs, and what the slices say.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
+/// What the slices say, and the servers behind them.
+struct Day {
     /// Servers of endpoints that end, and when they do.
     servers: BTreeMap<Endpoint, (Server, Option<Instant>)>,
     roll: BTreeMap<Endpoint, State>,
@@ -79,45 +71,34 @@ struct Scene<'lab> {
     here: BTreeMap<Endpoint, State>,
 }
 
+type Lab<'a> = harness::Lab<'a, Day>;
+
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
     let steady = PODS.map(|pod| Endpoint { port: STEADY, pod });
     let leaving = [PODS[1], PODS[3]].map(|pod| Endpoint { port: LEAVING, pod });
     let ready = |endpoints: &[Endpoint]| -> BTreeMap<_, _> {
         endpoints.iter().map(|of| (*of, State::Ready)).collect()
     };
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        cluster: Cluster::new(&topology, stage.waits, Vec::new())?,
+    let day = Day {
         servers: BTreeMap::new(),
         roll: ready(&all(OLD)),
         flap: ready(&steady),
         here: ready(&leaving),
     };
+    let mut lab = harness::Lab::new(stage, Network::Routed)?.with(day);
+    lab.serve_pods()?;
     for endpoint in steady {
-        scene.serve_lines(endpoint)?;
+        lab.serve_lines(endpoint)?;
     }
     for endpoint in all(OLD).into_iter().chain(leaving) {
-        scene.serve(endpoint)?;
-        scene.serve_lines(endpoint)?;
+        lab.serve(endpoint)?;
+        lab.serve_lines(endpoint)?;
     }
-    scene
-        .cluster
-        .write_manifest("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
-    scene
-        .cluster
-        .write_manifest("services.yaml", &stage.files.text(ROLLOUT)?)?;
-    scene.publish(Hints::None)?;
-    scene.cluster.start()?;
-    for node in Node::ALL {
-        scene.cluster.wait_applied(node, 0)?;
-    }
-    scene.day(checks)
+    lab.write("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
+    lab.write("services.yaml", &stage.files.text(ROLLOUT)?)?;
+    lab.publish(Hints::None)?;
+    lab.start()?;
+    lab.run_parts(checks, &[("a working day", Lab::day)])
 }
 
 /// An endpoint of every pod on each of these ports.
@@ -126,10 +107,10 @@ fn all(ports: std::ops::Range<u16>) -> Vec<Endpoint> {
     ports.flat_map(on).collect()
 }
 
-impl Scene<'_> {
+impl Lab<'_> {
     fn serve(&mut self, endpoint: Endpoint) -> Result<()> {
         let namespace = self.topology.of(Resident::Pod(endpoint.pod))?;
-        let node = self.topology.node(endpoint.pod.node)?;
+        let node = self.node(endpoint.pod.node)?;
         for family in Family::ALL {
             let address = format!("{}/{}", endpoint.address(family), family.host_bits());
             let add = ["address", "add", &address, "dev", "eth0"];
@@ -140,7 +121,7 @@ impl Scene<'_> {
         }
         let ports = [(Protocol::Tcp, endpoint.port)];
         let server = Server::start(namespace, &endpoint.name(), &ports)?;
-        self.servers.insert(endpoint, (server, None));
+        self.state.servers.insert(endpoint, (server, None));
         Ok(())
     }
 
@@ -152,6 +133,7 @@ impl Scene<'_> {
     /// An endpoint is about to end: it answers for the time of grace.
     fn ends(&mut self, endpoint: Endpoint, now: Instant) -> Result<()> {
         let (_, end) = self
+            .state
             .servers
             .get_mut(&endpoint)
             .context("it has no server")?;
@@ -161,16 +143,17 @@ impl Scene<'_> {
 
     /// Closes what has ended. Whoever connects there now is refused.
     fn close(&mut self, now: Instant) {
-        self.servers
+        self.state
+            .servers
             .retain(|_, (_, end)| end.is_none_or(|end| end > now));
     }
 
     fn publish(&self, hints: Hints) -> Result<()> {
         for (service, endpoints, hints) in [
-            ("roll", &self.roll, Hints::None),
-            ("flap", &self.flap, Hints::None),
-            ("zoned", &self.flap, hints),
-            ("here", &self.here, Hints::None),
+            ("roll", &self.state.roll, Hints::None),
+            ("flap", &self.state.flap, Hints::None),
+            ("zoned", &self.state.flap, hints),
+            ("here", &self.state.here, Hints::None),
         ] {
             // What flaps is not what hints are for.
             let ready: BTreeMap<_, _> = endpoints.keys().map(|of| (*of, State::Ready)).collect();
@@ -180,15 +163,13 @@ impl Scene<'_> {
                 endpoints
             };
             let text = slices(service, endpoints, hints);
-            self.cluster
-                .write_manifest(&format!("{service}.yaml"), &text)?;
+            self.write(&format!("{service}.yaml"), &text)?;
         }
         Ok(())
     }
 
     fn day(&mut self, checks: &mut Checks) -> Result<()> {
-        let console = self.stage.console;
-        console.line(&format!(
+        self.line(&format!(
             "endpoints go on for {} s after the slices said that they end; seed {} (repeat with --seed {1})",
             GRACE.as_secs(),
             self.stage.seed
@@ -196,12 +177,12 @@ impl Scene<'_> {
         let mut stay = call(self, Target::Flap, STAY)?;
         let mut end = call(self, Target::Roll, END)?;
         let start = Instant::now() + Duration::from_millis(500);
-        let loads = Loads::start(self, start)?;
+        let loads = start_loads(self, start)?;
         let changed = self.change(start, &mut stay, &mut end);
-        loads.finish(self, checks)?;
+        finish_loads(loads, self, checks)?;
         checks.check(
             "all of this happens, and connections to what is replaced go on at first (S-114)",
-            changed.map_err(|error| self.cluster.with_logs(&error)),
+            changed.map_err(|error| self.cluster.with_logs(error)),
         );
         let lives = stay.iter_mut().try_for_each(Call::lives);
         checks.check(
@@ -213,14 +194,10 @@ impl Scene<'_> {
             .iter_mut()
             .filter_map(|call| call.lives().ok().map(|()| &call.by))
             .collect();
-        let ended = if living.is_empty() {
-            Ok(())
-        } else {
-            Err(anyhow::anyhow!("still there: {living:?}"))
-        };
-        checks.check(
+        checks.require(
             &format!("{END} to what was replaced end at its deadline (S-115)"),
-            ended,
+            living.is_empty(),
+            &format!("still there: {living:?}"),
         );
         checks.check("both agents have the plan in force", self.settled());
         Ok(())
@@ -245,16 +222,9 @@ impl Scene<'_> {
             let hints = [Hints::None, Hints::Own, Hints::Swapped][number / 4 % 3];
             self.publish(hints)?;
             if step % 8 == 3 {
-                let node = if chance.number().is_multiple_of(2) {
-                    Node::A
-                } else {
-                    Node::B
-                };
+                let node = chance.either(Node::A, Node::B);
                 crate::waits::sleep_until(moment + chance.between(Duration::ZERO, STEP))?;
-                let batches = self.cluster.applied(node)?.len();
-                self.cluster.kill_agent(node)?;
-                self.cluster.start_agent(node)?;
-                self.cluster.wait_applied(node, batches)?;
+                self.crash_agent(node)?;
             }
             stay.iter_mut().try_for_each(Call::lives)?;
             let healthy = |call: &&mut Call| {
@@ -271,9 +241,9 @@ impl Scene<'_> {
         }
         ensure!(gone.len() == old.len(), "only {} were replaced", gone.len());
         ensure!(
-            self.servers.len() == new.len() + 1,
+            self.state.servers.len() == new.len() + 1,
             "{} servers are left",
-            self.servers.len()
+            self.state.servers.len()
         );
         Ok(())
     }
@@ -288,14 +258,14 @@ impl Scene<'_> {
     ) -> Result<()> {
         if let Some(comes) = new.get(step) {
             self.serve(*comes)?;
-            self.roll.insert(*comes, State::Ready);
+            self.state.roll.insert(*comes, State::Ready);
         }
         if let Some(ends) = old.get(step) {
-            self.roll.insert(*ends, State::Terminating);
+            self.state.roll.insert(*ends, State::Terminating);
             self.ends(*ends, now)?;
         }
         if let Some(gone) = step.checked_sub(1).and_then(|step| old.get(step)) {
-            self.roll.remove(gone);
+            self.state.roll.remove(gone);
         }
         Ok(())
     }
@@ -303,7 +273,7 @@ impl Scene<'_> {
     /// Another endpoint than before fails its probe.
     fn turn(&mut self, chance: &mut Chance) {
         let unlucky = usize::try_from(chance.number() % PODS.len() as u64).unwrap_or(0);
-        for (number, state) in self.flap.values_mut().enumerate() {
+        for (number, state) in self.state.flap.values_mut().enumerate() {
             *state = if number == unlucky {
                 State::Unready
             } else {
@@ -319,12 +289,12 @@ impl Scene<'_> {
             pod: PODS[1],
         };
         let ends = LAST_MOVES.saturating_sub(STEP * 2);
-        if STEP * step >= ends && self.here.get(&last) == Some(&State::Ready) {
-            self.here.insert(last, State::Terminating);
+        if STEP * step >= ends && self.state.here.get(&last) == Some(&State::Ready) {
+            self.state.here.insert(last, State::Terminating);
             self.ends(last, now)?;
         }
         if STEP * step >= ends + GRACE {
-            self.here.remove(&last);
+            self.state.here.remove(&last);
         }
         Ok(())
     }
@@ -333,13 +303,12 @@ impl Scene<'_> {
     fn settled(&self) -> Result<()> {
         let wanted: BTreeSet<_> = all(NEW).iter().map(|of| of.port).collect();
         for node in Node::ALL {
-            let namespace = self.topology.node(node)?;
             for family in Family::ALL {
                 let key = witness::VirtualServer {
                     protocol: "TCP".to_owned(),
                     address: Target::Roll.at(family, 80),
                 };
-                let servers = witness::virtual_servers(namespace)?;
+                let servers = witness::virtual_servers(&self.node(node)?)?;
                 let held = servers
                     .get(&key)
                     .with_context(|| format!("{} lacks {}", node.name(), key.address))?;

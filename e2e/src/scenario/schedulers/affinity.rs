@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Checks, POD, Scene, Service, answered};
+use super::{CLIENTS, Checks, Lab, POD, Service, answered};
 use crate::files::SCHEDULERS;
+use crate::harness::manifest_name;
+use crate::program::Program;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::client;
 use crate::traffic::line::{self, Line};
+use crate::waits::{ANSWER, LATER};
 
 const ON: &str =
     "sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 10800}}";
@@ -18,62 +21,49 @@ const SHORT: &str =
     "sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 3}}";
 const OFF: &str = "sessionAffinity: None";
 /// Behind the Service `sticky`.
-const BACKENDS: [Pod; 3] = [
-    Pod {
-        node: Node::A,
-        number: 1,
-    },
-    Pod {
-        node: Node::B,
-        number: 1,
-    },
-    Pod {
-        node: Node::B,
-        number: 2,
-    },
-];
+const BACKENDS: [Pod; 3] = [Node::A.pod(1), Node::B.pod(1), Node::B.pod(2)];
 const LINES: u16 = 7070;
 
-pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("affinity");
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("affinity");
     for pod in BACKENDS {
-        line::serve(scene.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
+        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
     }
     for family in Family::ALL {
-        stays(scene, checks, family);
+        stays(lab, checks, family);
         let what = format!("{family}: a pod with weight 0 loses its clients at once (S-98)");
-        checks.check(&what, quiescent(scene, family));
+        checks.check(&what, quiescent(lab, family));
     }
     for family in Family::ALL {
         let what = format!("{family}: a client whose pod is removed gets another at once (S-99)");
-        checks.check(&what, leaves(scene, family));
+        checks.check(&what, leaves(lab, family));
     }
-    switches(scene, checks)?;
-    expires(scene, checks)
+    switches(lab, checks)?;
+    expires(lab, checks)
 }
 
-fn stays(scene: &Scene<'_>, checks: &mut Checks, family: Family) {
+fn stays(lab: &Lab<'_>, checks: &mut Checks, family: Family) {
     let to = Service::Sticky.at(family, 80);
     for (kind, protocol, at) in frontends(family) {
         let port = at.port();
         let what = format!(
             "{family}: {kind}, {protocol} port {port}: shows the flag and the timeout (S-95)"
         );
-        let shown = scene.shown(protocol, at).and_then(|shown| {
+        let shown = lab.shown(protocol, at).and_then(|shown| {
             ensure!(shown == "rr persistent 10800", "{shown:?}");
             Ok(())
         });
         checks.check(&what, shown);
     }
-    for from in [POD, Resident::Node(Node::A), Resident::Outside] {
+    for from in CLIENTS {
         let client = from.name();
         let what = format!("{family}: ten connections of {client} meet one pod (S-94)");
-        checks.check(&what, one(scene, from, to).map(drop));
+        checks.check(&what, one(lab, from, to).map(drop));
     }
     let what = format!("{family}: clients are kept apart (S-94)");
     checks.check(
         &what,
-        templates(scene, to).and_then(|clients| {
+        templates(lab, to).and_then(|clients| {
             let wanted = [POD, Resident::Outside].map(|who| who.address(family).to_string());
             ensure!(
                 wanted.iter().all(|who| clients.contains(who)),
@@ -103,15 +93,15 @@ fn frontends(family: Family) -> Vec<(&'static str, &'static str, SocketAddr)> {
 }
 
 /// The one pod that a client meets.
-fn one(scene: &Scene<'_>, from: Resident, to: SocketAddr) -> Result<String> {
-    let names: BTreeSet<_> = scene.ask(from, to, 10)?.into_iter().collect();
+fn one(lab: &Lab<'_>, from: Resident, to: SocketAddr) -> Result<String> {
+    let names: BTreeSet<_> = lab.ask(from, to, 10)?.into_iter().collect();
     ensure!(names.len() == 1, "{} met {names:?}", from.name());
     names.into_iter().next().context("nobody answered")
 }
 
 /// The clients that the kernel of node-a keeps for a virtual server.
-fn templates(scene: &Scene<'_>, server: SocketAddr) -> Result<BTreeSet<String>> {
-    let listed = scene.ipvsadm(&["-Lcn"])?;
+fn templates(lab: &Lab<'_>, server: SocketAddr) -> Result<BTreeSet<String>> {
+    let listed = lab.tool(Node::A, Program::Ipvsadm, "-Lcn")?;
     let server = server.to_string();
     let mut clients = BTreeSet::new();
     for line in listed.lines() {
@@ -137,13 +127,16 @@ fn backend(name: &str, family: Family) -> Result<SocketAddr> {
 }
 
 /// By hand, as a pod that ends slowly would be: the agent puts it right at its next look.
-fn quiescent(scene: &Scene<'_>, family: Family) -> Result<()> {
+fn quiescent(lab: &Lab<'_>, family: Family) -> Result<()> {
     let to = Service::Sticky.at(family, 80);
-    let chosen = one(scene, POD, to)?;
-    let (server, real) = (to.to_string(), backend(&chosen, family)?.to_string());
-    let weigh = |weight| scene.ipvsadm(&["-e", "-t", &server, "-r", &real, "-m", "-w", weight]);
+    let chosen = one(lab, POD, to)?;
+    let real = backend(&chosen, family)?;
+    let weigh = |weight| {
+        let line = format!("-e -t {to} -r {real} -m -w {weight}");
+        lab.tool(Node::A, Program::Ipvsadm, &line)
+    };
     weigh("0")?;
-    let next = scene.ask(POD, to, 1);
+    let next = lab.ask(POD, to, 1);
     weigh("1")?;
     let next = next?;
     ensure!(
@@ -153,17 +146,14 @@ fn quiescent(scene: &Scene<'_>, family: Family) -> Result<()> {
     Ok(())
 }
 
-fn leaves(scene: &mut Scene<'_>, family: Family) -> Result<()> {
+fn leaves(lab: &Lab<'_>, family: Family) -> Result<()> {
     let to = Service::Sticky.at(family, 80);
-    let chosen = one(scene, POD, to)?;
+    let chosen = one(lab, POD, to)?;
     let address = backend(&chosen, family)?.ip();
-    let slices = scene.slices.clone();
-    scene.put(
-        SCHEDULERS[1],
-        &without(&slices, "sticky", &address.to_string())?,
-    )?;
-    let next = scene.ask(POD, to, 3);
-    scene.put(SCHEDULERS[1], &slices)?;
+    let (file, slices) = (manifest_name(SCHEDULERS[1]), &lab.state.slices);
+    lab.put(&file, &without(slices, "sticky", &address.to_string())?)?;
+    let next = lab.ask(POD, to, 3);
+    lab.put(&file, slices)?;
     let next = next?;
     ensure!(
         !next.contains(&chosen),
@@ -197,12 +187,12 @@ fn without(slices: &str, service: &str, address: &str) -> Result<String> {
 }
 
 /// S-97: off and on again, with a connection open all the while.
-fn switches(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
+fn switches(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let deadline = lab.limit(ANSWER);
     let mut lines = Vec::new();
     for family in Family::ALL {
         let to = Service::Sticky.at(family, 7000);
-        let mut line = Line::open(scene.topology.of(POD)?, to, deadline)?;
+        let mut line = Line::open(lab.topology.of(POD)?, to, deadline)?;
         line.lives()?;
         lines.push((family, line));
     }
@@ -211,12 +201,12 @@ fn switches(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         (OFF, SHORT, "rr persistent 3"),
         (SHORT, ON, "rr persistent 10800"),
     ] {
-        scene.change_services(from, to)?;
+        lab.change_services(from, to)?;
         for (family, line) in &mut lines {
             let what = format!(
                 "{family}: {shown:?} is set in place and an open connection goes on (S-97)"
             );
-            let now = scene.shown("TCP", Service::Sticky.at(*family, 7000))?;
+            let now = lab.shown("TCP", Service::Sticky.at(*family, 7000))?;
             checks.check(
                 &what,
                 if now == shown {
@@ -232,37 +222,34 @@ fn switches(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 
 /// Over UDP, because the kernel keeps a client at least as long as its connections, and a TCP
 /// connection that was closed is kept for two minutes (S-96).
-fn expires(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.ipvsadm(&["--set", "0", "0", "1"])?;
-    scene.change_services(ON, SHORT)?;
+fn expires(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.tool(Node::A, Program::Ipvsadm, "--set 0 0 1")?;
+    lab.change_services(ON, SHORT)?;
     for family in Family::ALL {
         let what =
             format!("{family}: after the timeout a client is forgotten, not before (S-94, S-96)");
-        checks.check(&what, forgotten(scene, family));
+        checks.check(&what, forgotten(lab, family));
     }
-    scene.change_services(SHORT, ON)
+    lab.change_services(SHORT, ON)
 }
 
-fn forgotten(scene: &Scene<'_>, family: Family) -> Result<()> {
+fn forgotten(lab: &Lab<'_>, family: Family) -> Result<()> {
     let to = Service::Sticky.at(family, 53);
     let me = POD.address(family).to_string();
-    let first = datagram(scene, to)?;
+    let first = datagram(lab, to)?;
     for _ in 0..3 {
-        let next = datagram(scene, to)?;
+        let next = datagram(lab, to)?;
         ensure!(next == first, "met {next} and {first} within the timeout");
     }
     let start = Instant::now();
     ensure!(
-        templates(scene, to)?.contains(&me),
+        templates(lab, to)?.contains(&me),
         "the kernel keeps no client"
     );
-    scene.stage.waits.until(
-        "the kernel to forget the client",
-        Duration::from_secs(15),
-        Duration::from_millis(50),
-        || Ok((!templates(scene, to)?.contains(&me)).then_some(())),
-        String::new,
-    )?;
+    lab.eventually("the kernel to forget the client", LATER, || {
+        ensure!(!templates(lab, to)?.contains(&me), "it is there");
+        Ok(())
+    })?;
     let after = start.elapsed();
     // It counts in seconds from the last datagram, and rounds.
     ensure!(
@@ -270,7 +257,7 @@ fn forgotten(scene: &Scene<'_>, family: Family) -> Result<()> {
         "forgotten after {} ms",
         after.as_millis()
     );
-    let next = datagram(scene, to)?;
+    let next = datagram(lab, to)?;
     ensure!(
         next != first,
         "another would have been next, but {next} answered again"
@@ -278,11 +265,8 @@ fn forgotten(scene: &Scene<'_>, family: Family) -> Result<()> {
     Ok(())
 }
 
-fn datagram(scene: &Scene<'_>, to: SocketAddr) -> Result<String> {
-    let deadline = scene.stage.waits.limit(Duration::from_secs(2));
-    let attempt = scene
-        .topology
-        .of(POD)?
-        .inside(|| Ok(client::udp(to, deadline)))?;
+fn datagram(lab: &Lab<'_>, to: SocketAddr) -> Result<String> {
+    let deadline = lab.limit(ANSWER);
+    let attempt = lab.inside(POD, || Ok(client::udp(to, deadline)))?;
     answered(attempt.outcome)
 }

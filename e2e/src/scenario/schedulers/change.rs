@@ -1,17 +1,19 @@
 //! One Service goes through every scheduler of the kernel, back and forth under load, and to one
 //! that the kernel lacks.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
-use super::{Checks, POD, Scene, Service, counted};
+use super::{CLIENTS, Checks, Lab, POD, Service, counted};
+use crate::files;
+use crate::harness::loads::Loads;
+use crate::harness::manifest_name;
 use crate::program::Program;
-use crate::topology::world::{Family, Node, Resident};
+use crate::topology::world::{Family, Node};
 use crate::traffic::Protocol;
-use crate::traffic::client::{self, Outcome};
-use crate::traffic::load::{Load, Rate};
+use crate::traffic::load::Rate;
+use crate::waits::SOON;
 
 /// Every scheduler of the kernel, and how it spreads the connections of one client that come one
 /// after the other.
@@ -59,51 +61,51 @@ const ENOUGH: f64 = 0.5;
 /// answered all the same.
 const PATIENCE: Duration = Duration::from_secs(9);
 
-pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("schedulers");
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("schedulers");
     let mut now = "rr";
     for (scheduler, spread) in SCHEDULERS {
-        turn(scene, now, scheduler)?;
+        turn(lab, now, scheduler)?;
         now = scheduler;
-        let result = shows(scene, scheduler);
+        let result = shows(lab, scheduler);
         checks.check(
             &format!("{scheduler}: virtual servers show it (S-101, S-102)"),
             result,
         );
         let what =
             format!("{scheduler}: every connection is answered by the right pods (S-101, S-112)");
-        checks.check(&what, spreads(scene, spread));
+        checks.check(&what, spreads(lab, spread));
     }
-    under_load(scene, checks)?;
-    unloaded(scene, checks)?;
-    missing(scene, checks)
+    under_load(lab, checks)?;
+    unloaded(lab, checks)?;
+    missing(lab, checks)
 }
 
 /// Changes the scheduler, and waits until both nodes have applied it.
-fn turn(scene: &mut Scene<'_>, from: &str, to: &str) -> Result<()> {
-    scene.change_services(&annotation(from), &annotation(to))
+fn turn(lab: &mut Lab<'_>, from: &str, to: &str) -> Result<()> {
+    lab.change_services(&annotation(from), &annotation(to))
 }
 
 fn annotation(scheduler: &str) -> String {
     format!("proxy.portolan.dev/scheduler: {scheduler:?}")
 }
 
-fn shows(scene: &Scene<'_>, scheduler: &str) -> Result<()> {
+fn shows(lab: &Lab<'_>, scheduler: &str) -> Result<()> {
     let wanted = match scheduler {
         "mh" => "mh (mh-port)",
         other => other,
     };
     for family in Family::ALL {
-        let shown = scene.shown("TCP", Service::Turn.at(family, 80))?;
+        let shown = lab.shown("TCP", Service::Turn.at(family, 80))?;
         ensure!(shown == wanted, "{family}: {shown:?}, not {wanted:?}");
     }
     Ok(())
 }
 
-fn spreads(scene: &Scene<'_>, spread: Spread) -> Result<()> {
+fn spreads(lab: &Lab<'_>, spread: Spread) -> Result<()> {
     for family in Family::ALL {
-        for from in [POD, Resident::Node(Node::A), Resident::Outside] {
-            let names = scene.ask(from, Service::Turn.at(family, 80), TIMES)?;
+        for from in CLIENTS {
+            let names = lab.ask(from, Service::Turn.at(family, 80), TIMES)?;
             let met = counted(&names);
             let known = met.keys().all(|name| BACKENDS.contains(name));
             let as_meant = match spread {
@@ -125,7 +127,7 @@ fn spreads(scene: &Scene<'_>, spread: Spread) -> Result<()> {
 }
 
 /// S-104: slow by a retransmission is allowed, refused is not.
-fn under_load(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+fn under_load(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let start = Instant::now() + Duration::from_millis(200);
     let rate = Rate {
         protocol: Protocol::Tcp,
@@ -134,73 +136,56 @@ fn under_load(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
             .into(),
         per_second: PER_SECOND,
         lasts: LASTS,
-        deadline: scene.stage.waits.limit(PATIENCE),
+        deadline: lab.limit(PATIENCE),
     };
-    let mut loads = Vec::new();
-    for client in [POD, Resident::Node(Node::A), Resident::Outside] {
-        let load = Load::start(scene.topology.of(client)?, &rate, start)?;
-        loads.push((client.name(), load));
+    let mut loads = Loads::at(start);
+    for client in CLIENTS {
+        loads.add(client.name(), lab.topology.of(client)?, rate.clone())?;
     }
-    let changes = turn_again_and_again(scene, start)?;
-    for (client, load) in loads {
-        let tally = load.finish()?;
-        let made = f64::from(tally.made) >= ENOUGH * f64::from(rate.wanted());
-        scene.stage.console.line(&format!(
-            "{client}: {} of {} connections during {changes} changes, {} failed, slowest {} ms",
-            tally.made,
-            rate.wanted(),
-            tally.failures.len(),
-            tally.slowest.as_millis(),
-        ));
+    let changes = turn_again_and_again(lab, start)?;
+    for load in loads.finish()? {
+        lab.line(&load.summary(&format!("connections during {changes} changes")));
+        let result = load.none_failed(ENOUGH).and_then(|()| {
+            ensure!(changes >= 5, "there were only {changes} changes");
+            Ok(())
+        });
+        let client = load.name;
         let what = format!("{client}: no connection fails while the scheduler changes (S-104)");
-        let result = match tally.failures.first() {
-            Some((when, to, how)) => Err(anyhow::anyhow!(
-                "{} failed, the first after {:.3} s to {to}: {how}",
-                tally.failures.len(),
-                when.as_secs_f64()
-            )),
-            None if !made => Err(anyhow::anyhow!("only {} were made", tally.made)),
-            None if changes < 5 => Err(anyhow::anyhow!("there were only {changes} changes")),
-            None => Ok(()),
-        };
         checks.check(&what, result);
     }
     let what = "nothing is held once schedulers have changed (S-104)";
-    checks.check(what, nothing_held(scene));
+    checks.check(what, nothing_held(lab));
     Ok(())
 }
 
 /// Changes the scheduler until the load is over, ends with `rr`, and says how often it did.
-fn turn_again_and_again(scene: &mut Scene<'_>, start: Instant) -> Result<u32> {
+fn turn_again_and_again(lab: &mut Lab<'_>, start: Instant) -> Result<u32> {
     let (mut now, mut changes) = ("rr", 0u32);
     while start.elapsed() < LASTS - Duration::from_secs(1) {
         let next = if now == "rr" { "mh" } else { "rr" };
-        turn(scene, now, next)?;
+        turn(lab, now, next)?;
         now = next;
         changes += 1;
         crate::waits::sleep_until(start + PAUSE * changes)?;
     }
     if now != "rr" {
-        turn(scene, now, "rr")?;
+        turn(lab, now, "rr")?;
     }
     Ok(changes)
 }
 
-fn nothing_held(scene: &Scene<'_>) -> Result<()> {
+fn nothing_held(lab: &Lab<'_>) -> Result<()> {
     for node in Node::ALL {
         for set in ["PORTOLAN-HOLD", "PORTOLAN-6-HOLD"] {
-            let held = entries(scene, node, set)?;
+            let held = entries(lab, node, set)?;
             ensure!(held.is_empty(), "{}: {set}: {held:?}", node.name());
         }
     }
     Ok(())
 }
 
-fn entries(scene: &Scene<'_>, node: Node, set: &str) -> Result<Vec<String>> {
-    let saved = scene
-        .topology
-        .node(node)?
-        .inside(|| Program::Ipset.run(&["save", set]))?;
+fn entries(lab: &Lab<'_>, node: Node, set: &str) -> Result<Vec<String>> {
+    let saved = lab.tool(node, Program::Ipset, &format!("save {set}"))?;
     let added = saved.lines().filter(|line| line.starts_with("add "));
     Ok(added.map(str::to_owned).collect())
 }
@@ -208,17 +193,19 @@ fn entries(scene: &Scene<'_>, node: Node, set: &str) -> Result<Vec<String>> {
 /// One whose module blocks IPVS when IPVS loads it: somebody else has to.
 const UNLOADED: &str = "lblcr";
 
-fn unloaded(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
+fn unloaded(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     // It was there a moment ago, and the agents know that.
-    turn(scene, "rr", UNLOADED)?;
-    turn(scene, UNLOADED, "rr")?;
+    turn(lab, "rr", UNLOADED)?;
+    turn(lab, UNLOADED, "rr")?;
     Program::Modprobe.run(&["-r", "ip_vs_lblcr"])?;
     let node = Node::A;
-    let (before, batches) = (scene.cluster.said(node)?.len(), applied(scene)?);
-    let text = super::replaced(&scene.services, &annotation("rr"), &annotation(UNLOADED))?;
-    scene
-        .cluster
-        .write_manifest(&super::file_name(crate::files::SCHEDULERS[0]), &text)?;
+    let (before, batches) = (lab.log_end(node)?, lab.applied()?);
+    let text = super::replaced(
+        &lab.state.services,
+        &annotation("rr"),
+        &annotation(UNLOADED),
+    )?;
+    lab.write(&manifest_name(files::SCHEDULERS[0]), &text)?;
     let words = [
         "load scheduler lblcr: its module has to be loaded",
         "modprobe ip_vs_lblcr",
@@ -226,24 +213,17 @@ fn unloaded(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
     ];
     checks.check(
         "a scheduler whose module could stop IPVS is named and not asked for (S-101)",
-        says(scene, node, before, &words).and_then(|()| shows(scene, "rr")),
+        lab.wait_logged(node, before, &words, SOON)
+            .and_then(|()| shows(lab, "rr")),
     );
     Program::Modprobe.run(&["ip_vs_lblcr"])?;
-    for (node, before) in batches {
-        scene.cluster.wait_applied(node, before)?;
-    }
+    lab.wait_applied_after(batches)?;
     checks.check(
         "once somebody has loaded it, it is used without a restart (S-101)",
-        shows(scene, UNLOADED).and_then(|()| spreads(scene, Spread::Some)),
+        shows(lab, UNLOADED).and_then(|()| spreads(lab, Spread::Some)),
     );
-    scene.services = text;
-    turn(scene, UNLOADED, "rr")
-}
-
-/// How many batches each node has applied.
-fn applied(scene: &Scene<'_>) -> Result<BTreeMap<Node, usize>> {
-    let count = |node| Ok((node, scene.cluster.applied(node)?.len()));
-    Node::ALL.into_iter().map(count).collect()
+    lab.state.services = text;
+    turn(lab, UNLOADED, "rr")
 }
 
 /// A name that the controller takes, and that the guest's kernel lacks.
@@ -256,95 +236,46 @@ const MISSING_WORDS: [&str; 5] = [
     "the plan is not in force",
 ];
 
-fn missing(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    let batches = applied(scene)?;
-    let mut lines = BTreeMap::new();
-    for node in Node::ALL {
-        lines.insert(node, scene.cluster.said(node)?.len());
-    }
-    let text = super::replaced(&scene.services, &annotation("rr"), &annotation(MISSING))?;
-    scene
-        .cluster
-        .write_manifest(&super::file_name(crate::files::SCHEDULERS[0]), &text)?;
-    for node in Node::ALL {
+fn missing(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let batches = lab.applied()?;
+    let [a, b] = Node::ALL.map(|node| lab.log_end(node));
+    let log_ends = [a?, b?];
+    let text = super::replaced(&lab.state.services, &annotation("rr"), &annotation(MISSING))?;
+    lab.write(&manifest_name(files::SCHEDULERS[0]), &text)?;
+    for (node, end) in Node::ALL.into_iter().zip(log_ends) {
         let what = format!(
             "{}: a scheduler that the kernel lacks is named, and what to do (S-101)",
             node.name()
         );
-        checks.check(&what, says(scene, node, lines[&node], &MISSING_WORDS));
+        checks.check(&what, lab.wait_logged(node, end, &MISSING_WORDS, SOON));
     }
     checks.check(
         "virtual servers keep the scheduler that they have (S-104)",
-        shows(scene, "rr"),
+        shows(lab, "rr"),
     );
-    checks.check("and are answered (S-104)", spreads(scene, Spread::Even));
+    checks.check("and are answered (S-104)", spreads(lab, Spread::Even));
     for family in Family::ALL {
         let what = format!("other Services are answered over {family} (S-101)");
-        let asked = scene.ask(POD, Service::Steady.at(family, 80), 4).map(drop);
+        let asked = lab.ask(POD, Service::Steady.at(family, 80), 4).map(drop);
         checks.check(&what, asked);
     }
-    for node in Node::ALL {
+    for ((node, before), now) in Node::ALL.into_iter().zip(batches).zip(lab.applied()?) {
         let what = format!(
             "{}: the plan does not count as applied (S-101)",
             node.name()
         );
-        let now = scene.cluster.applied(node)?.len();
-        let before = batches[&node];
-        checks.check(
+        checks.require(
             &what,
-            if now == before {
-                Ok(())
-            } else {
-                bail_counts(before, now)
-            },
+            now == before,
+            &format!("it was applied {before} times before and {now} times now"),
         );
     }
-    scene.services = text;
-    turn(scene, MISSING, "lc")?;
-    let works = shows(scene, "lc").and_then(|()| spreads(scene, Spread::Some));
+    lab.state.services = text;
+    turn(lab, MISSING, "lc")?;
+    let works = shows(lab, "lc").and_then(|()| spreads(lab, Spread::Some));
     checks.check(
         "a scheduler that is put right works without a restart (S-101)",
         works,
-    );
-    Ok(())
-}
-
-fn bail_counts(before: usize, now: usize) -> Result<()> {
-    bail!("it was applied {before} times before and {now} times now")
-}
-
-/// Waits for the agent's own words behind what it had said before.
-fn says(scene: &mut Scene<'_>, node: Node, before: usize, wanted: &[&str]) -> Result<()> {
-    let waits = scene.stage.waits;
-    let mut said = String::new();
-    waits
-        .until(
-            "words about the scheduler",
-            Duration::from_secs(10),
-            Duration::from_millis(20),
-            || {
-                said = scene.cluster.said(node)?.split_off(before);
-                Ok(wanted
-                    .iter()
-                    .all(|words| said.contains(words))
-                    .then_some(()))
-            },
-            String::new,
-        )
-        .map_err(|error| error.context(said))
-}
-
-/// Whether one attempt of a client is refused.
-pub(super) fn refused(scene: &Scene<'_>, from: Resident, to: std::net::SocketAddr) -> Result<()> {
-    let deadline = scene.stage.waits.limit(Duration::from_secs(2));
-    let attempt = scene
-        .topology
-        .of(from)?
-        .inside(|| Ok(client::tcp(to, deadline)))?;
-    ensure!(
-        attempt.outcome == Outcome::Refused,
-        "{to}: not refused but {}",
-        attempt.outcome
     );
     Ok(())
 }

@@ -9,60 +9,58 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
 };
 
-use super::change::refused;
-use super::{Checks, POD, Scene, Service};
+use super::{Checks, Lab, POD, Service};
 use crate::program::Program;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::Protocol;
-use crate::traffic::client::{self, Outcome};
+use crate::traffic::client::Outcome;
 use crate::traffic::line::Line;
 use crate::traffic::server::Server;
+use crate::waits::{ANSWER, SOON};
 
 /// A port of no Service.
 const DAEMON: u16 = 9999;
 const SERVER: &str = "daemon-of-node-a";
 
-pub(super) fn run(scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene
-        .stage
-        .console
-        .heading("ports of daemons and invalid packets");
-    let node = scene.topology.node(Node::A)?;
-    let server = Server::start(node, SERVER, &[(Protocol::Tcp, DAEMON)])?;
-    close(scene)?;
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("ports of daemons and invalid packets");
+    let server = Server::start(&lab.node(Node::A)?, SERVER, &[(Protocol::Tcp, DAEMON)])?;
+    close(lab)?;
     for family in Family::ALL {
-        daemon(scene, checks, family);
+        daemon(lab, checks, family);
     }
-    open(scene)?;
+    open(lab)?;
     server.end()?;
     let what = "IPv4: a segment out of its window is dropped and the connection goes on (S-173)";
-    checks.check(what, invalid(scene));
+    checks.check(what, invalid(lab));
     Ok(())
 }
 
 /// The host's firewall lets nothing in but what IPv6 neighbours say.
-fn close(scene: &Scene<'_>) -> Result<()> {
-    scene.topology.node(Node::A)?.inside(|| {
-        Program::Ip6tables.run(&["-w", "-A", "INPUT", "-p", "ipv6-icmp", "-j", "ACCEPT"])?;
-        Program::Iptables.run(&["-w", "-P", "INPUT", "DROP"])?;
-        Program::Ip6tables
-            .run(&["-w", "-P", "INPUT", "DROP"])
-            .map(drop)
-    })
+fn close(lab: &Lab<'_>) -> Result<()> {
+    neighbours(lab, "-A")?;
+    policy(lab, "DROP")
 }
 
-fn open(scene: &Scene<'_>) -> Result<()> {
-    scene.topology.node(Node::A)?.inside(|| {
-        Program::Iptables.run(&["-w", "-P", "INPUT", "ACCEPT"])?;
-        Program::Ip6tables.run(&["-w", "-P", "INPUT", "ACCEPT"])?;
-        Program::Ip6tables
-            .run(&["-w", "-D", "INPUT", "-p", "ipv6-icmp", "-j", "ACCEPT"])
-            .map(drop)
-    })
+fn open(lab: &Lab<'_>) -> Result<()> {
+    policy(lab, "ACCEPT")?;
+    neighbours(lab, "-D")
+}
+
+fn neighbours(lab: &Lab<'_>, act: &str) -> Result<()> {
+    let line = format!("-w {act} INPUT -p ipv6-icmp -j ACCEPT");
+    lab.tool(Node::A, Program::Ip6tables, &line).map(drop)
+}
+
+fn policy(lab: &Lab<'_>, policy: &str) -> Result<()> {
+    for program in [Program::Iptables, Program::Ip6tables] {
+        lab.tool(Node::A, program, &format!("-w -P INPUT {policy}"))?;
+    }
+    Ok(())
 }
 
 /// What is let in for balancers (scenario `health`) lets nothing else in.
-fn daemon(scene: &Scene<'_>, checks: &mut Checks, family: Family) {
+fn daemon(lab: &Lab<'_>, checks: &mut Checks, family: Family) {
     let balancer: IpAddr = match family {
         Family::IPv4 => [203, 0, 113, 61].into(),
         Family::IPv6 => [0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 0x61].into(),
@@ -71,42 +69,37 @@ fn daemon(scene: &Scene<'_>, checks: &mut Checks, family: Family) {
     let what = format!("{family}: other ports of the balancer's address are refused (S-27)");
     checks.check(
         &what,
-        refused(scene, Resident::Outside, (balancer, DAEMON).into()),
+        lab.refused(Resident::Outside, (balancer, DAEMON).into()),
     );
     let what =
         format!("{family}: other ports of the node stay closed, as its firewall says (S-144)");
-    checks.check(&what, silent(scene, (own, DAEMON).into()));
+    checks.check(&what, silent(lab, (own, DAEMON).into()));
 }
 
-fn silent(scene: &Scene<'_>, to: SocketAddr) -> Result<()> {
-    let deadline = scene.stage.waits.limit(Duration::from_millis(500));
-    let outside = scene.topology.of(Resident::Outside)?;
-    match outside.inside(|| Ok(client::tcp(to, deadline)))?.outcome {
+fn silent(lab: &Lab<'_>, to: SocketAddr) -> Result<()> {
+    match lab.dial(Resident::Outside, to, Duration::from_millis(500))? {
         Outcome::Silent => Ok(()),
         other => bail!("{to}: {other}"),
     }
 }
 
 /// The only backend of the Service `asked`.
-const BACKEND: Pod = Pod {
-    node: Node::A,
-    number: 1,
-};
+const BACKEND: Pod = Node::A.pod(1);
 const LINES: u16 = 7070;
 
 /// Segments whose sequence numbers lie all around: most of them are outside of any window.
-fn invalid(scene: &Scene<'_>) -> Result<()> {
-    let deadline = scene.stage.waits.limit(Duration::from_secs(3));
+fn invalid(lab: &Lab<'_>) -> Result<()> {
+    let deadline = lab.limit(ANSWER);
     let to = Service::Asked.at(Family::IPv4, 7000);
-    let mut line = Line::open(scene.topology.of(POD)?, to, deadline)?;
+    let mut line = Line::open(lab.topology.of(POD)?, to, deadline)?;
     line.lives()?;
     let client = line.from()?;
     let (IpAddr::V4(source), IpAddr::V4(target)) = (BACKEND.address(Family::IPv4), client.ip())
     else {
         bail!("{client} is no IPv4 client");
     };
-    let before = dropped(scene)?;
-    scene.topology.of(Resident::Pod(BACKEND))?.inside(|| {
+    let before = dropped(lab)?;
+    lab.inside(Resident::Pod(BACKEND), || {
         let raw = socket(
             AddressFamily::Inet,
             SockType::Raw,
@@ -125,22 +118,16 @@ fn invalid(scene: &Scene<'_>) -> Result<()> {
         }
         Ok(())
     })?;
-    scene.stage.waits.until(
-        "the rule to count a dropped packet",
-        Duration::from_secs(3),
-        Duration::from_millis(20),
-        || Ok((dropped(scene)? > before).then_some(())),
-        || format!("it stands at {before}"),
-    )?;
+    lab.eventually("the rule to count a dropped packet", SOON, || {
+        ensure!(dropped(lab)? > before, "it stands at {before}");
+        Ok(())
+    })?;
     line.lives()
 }
 
 /// How many packets the rules for invalid ones of node-a have dropped.
-fn dropped(scene: &Scene<'_>) -> Result<u64> {
-    let saved = scene
-        .topology
-        .node(Node::A)?
-        .inside(|| Program::IptablesSave.run(&["-c", "-t", "filter"]))?;
+fn dropped(lab: &Lab<'_>) -> Result<u64> {
+    let saved = lab.tool(Node::A, Program::IptablesSave, "-c -t filter")?;
     let mut rules = 0;
     let mut packets = 0;
     for line in saved

@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
-use super::change::refused;
-use super::{Checks, Scene, Service};
+use super::{Checks, Lab, Service};
 use crate::program::Program;
 use crate::topology::Topology;
-use crate::topology::world::{Family, Node, Pod, Resident};
+use crate::topology::world::{Family, Node, Resident};
 use crate::witness;
 
 const NODE: Node = Node::B;
@@ -43,65 +42,41 @@ fn rules(saved: &str) -> String {
     saved.lines().filter(ours).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn run(
-    scene: &mut Scene<'_>,
-    checks: &mut Checks,
-    before: &BTreeMap<&'static str, String>,
-) -> Result<()> {
-    scene.stage.console.heading("older iptables");
-    let batches = scene.cluster.applied(NODE)?.len();
-    scene.cluster.stop_agent(NODE)?;
-    scene
-        .cluster
-        .start_agent_with(NODE, &["--iptables", "legacy"])?;
-    scene.cluster.wait_applied(NODE, batches)?;
-    let now = everything(scene.topology, NODE)?;
-    checks.check(
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("older iptables");
+    let batches = lab.cluster.applied(NODE)?.len();
+    lab.restart_agent(NODE, &["--iptables", "legacy"])?;
+    lab.cluster.wait_applied(NODE, batches)?;
+    let now = everything(&lab.topology, NODE)?;
+    let has = |what: &str| now.get(what).is_some_and(|text| text.contains("PORTOLAN-"));
+    let found = [
+        "older IPv4 rules",
+        "older IPv6 rules",
+        "IPv4 rules",
+        "IPv6 rules",
+    ]
+    .map(has);
+    checks.require(
         "rules move to the older tables, and none of ours stay in the newer (S-170)",
-        {
-            let has = |what: &str| now.get(what).is_some_and(|text| text.contains("PORTOLAN-"));
-            let found = [
-                "older IPv4 rules",
-                "older IPv6 rules",
-                "IPv4 rules",
-                "IPv6 rules",
-            ]
-            .map(has);
-            if found == [true, true, false, false] {
-                Ok(())
-            } else {
-                Err(anyhow::anyhow!(
-                    "older IPv4, older IPv6, IPv4, IPv6: {found:?}"
-                ))
-            }
-        },
+        found == [true, true, false, false],
+        &format!("older IPv4, older IPv6, IPv4, IPv6: {found:?}"),
     );
     for family in Family::ALL {
         for (what, from, to) in dialled(family) {
             let what = format!("older iptables, {family}: {what} (S-170)");
-            checks.check(&what, scene.ask(from, to, 4).map(drop));
+            checks.check(&what, lab.ask(from, to, 4).map(drop));
         }
         for (what, from, to) in unused(family) {
             let what = format!("older iptables, {family}: {what} (S-27, S-170)");
-            checks.check(&what, refused(scene, from, to));
+            checks.check(&what, lab.refused(from, to));
         }
     }
-    scene.cluster.stop_agent(NODE)?;
-    let ended = scene.cluster.clean_up(NODE)?;
+    lab.cluster.stop_agent(NODE)?;
+    let left = lab.clean_up(NODE);
+    let same = || witness::must_equal(&lab.state.before, &everything(&lab.topology, NODE)?);
     checks.check(
         "cleanup leaves nothing in either variant of iptables (S-170, S-196)",
-        {
-            let clean = || {
-                ensure!(
-                    ended.status.success(),
-                    "it ended with {}: {}",
-                    ended.status,
-                    ended.errors.trim()
-                );
-                witness::must_equal(before, &everything(scene.topology, NODE)?)
-            };
-            clean()
-        },
+        left.and_then(|()| same()),
     );
     Ok(())
 }
@@ -116,10 +91,7 @@ fn balancer(family: Family) -> IpAddr {
 type Dialled = (&'static str, Resident, SocketAddr);
 
 fn dialled(family: Family) -> [Dialled; 7] {
-    let pod = Resident::Pod(Pod {
-        node: NODE,
-        number: 3,
-    });
+    let pod = Resident::Pod(NODE.pod(3));
     let own = Resident::Node(NODE);
     let cluster = Service::Steady.at(family, 80);
     let port = SocketAddr::new(NODE.address(family), NODE_PORT);
@@ -140,10 +112,7 @@ fn dialled(family: Family) -> [Dialled; 7] {
 }
 
 fn unused(family: Family) -> [Dialled; 2] {
-    let pod = Resident::Pod(Pod {
-        node: NODE,
-        number: 3,
-    });
+    let pod = Resident::Pod(NODE.pod(3));
     let (cluster, balancer) = (
         Service::Steady.at(family, 81),
         SocketAddr::new(balancer(family), 81),

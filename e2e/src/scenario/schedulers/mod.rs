@@ -9,20 +9,16 @@ mod legacy;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::packet_path::POD_PORTS;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::files::{CLUSTER, SCHEDULERS};
+use crate::harness::{self, clients_of, manifest_name};
 use crate::program::Program;
-use crate::topology::world::{Family, Node, Pod, Resident};
-use crate::topology::{Network, Topology};
-use crate::traffic::client::{self, Outcome};
-use crate::traffic::server::Server;
-use crate::witness;
+use crate::topology::Network;
+use crate::topology::world::{Family, Node, Resident};
+use crate::traffic::client::Outcome;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "schedulers",
@@ -30,11 +26,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// The client that is a pod of node-a and of no Service.
-const POD: Resident = Resident::Pod(Pod {
-    node: Node::A,
-    number: 3,
-});
+/// Who connects through node-a; the first is a pod of no Service.
+const CLIENTS: [Resident; 3] = clients_of(Node::A);
+const POD: Resident = CLIENTS[0];
 
 /// The Services of the manifests, by the last part of their cluster IPs.
 #[derive(Debug, Clone, Copy)]
@@ -60,94 +54,60 @@ impl Service {
     }
 }
 
-/// The lab with its programs, and the manifests that are in force.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
+/// What was on node-b before the agents, and the manifests that are in force.
+struct State {
+    before: BTreeMap<&'static str, String>,
     services: String,
     slices: String,
 }
 
+type Lab<'a> = harness::Lab<'a, State>;
+
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
+    let mut lab = harness::Lab::new(stage, Network::Routed)?;
     // As whoever wants them on a node has to; a scenario before may have unloaded them.
     for module in change::LOADED_BY_HAND {
         Program::Modprobe.run(&[module])?;
     }
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let _pods = Pod::all()
-        .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
-        .collect::<Result<Vec<_>>>()?;
-    let before = legacy::everything(&topology, Node::B)?;
-    let mut texts = Vec::new();
-    for path in [CLUSTER[0]].into_iter().chain(SCHEDULERS) {
-        texts.push((file_name(path), stage.files.text(path)?));
-    }
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
+    lab.serve_pods()?;
+    let state = State {
+        before: legacy::everything(&lab.topology, Node::B)?,
         services: stage.files.text(SCHEDULERS[0])?,
         slices: stage.files.text(SCHEDULERS[1])?,
-        cluster: Cluster::new(&topology, stage.waits, texts)?,
     };
-    scene.cluster.start()?;
-    for node in Node::ALL {
-        scene.cluster.wait_applied(node, 0)?;
-    }
-    change::run(&mut scene, checks)?;
-    affinity::run(&mut scene, checks)?;
-    guards::run(&scene, checks)?;
-    legacy::run(&mut scene, checks, &before)
+    let mut lab = lab.with(state);
+    lab.add_files([CLUSTER[0]].into_iter().chain(SCHEDULERS))?;
+    lab.start()?;
+    lab.run_parts(
+        checks,
+        &[
+            ("schedulers", change::run),
+            ("affinity", affinity::run),
+            ("daemons and invalid packets", guards::run),
+            ("older iptables", legacy::run),
+        ],
+    )
 }
 
-fn file_name(path: &str) -> String {
-    path.replace('/', "-")
-}
-
-impl Scene<'_> {
+impl Lab<'_> {
     /// Puts Services in force that differ in this text, which has to be there once.
     fn change_services(&mut self, from: &str, to: &str) -> Result<()> {
-        self.services = replaced(&self.services, from, to)?;
-        self.put(SCHEDULERS[0], &self.services.clone())
-    }
-
-    /// Puts a manifest in force on both nodes.
-    fn put(&mut self, path: &str, text: &str) -> Result<()> {
-        let mut before = BTreeMap::new();
-        for node in Node::ALL {
-            before.insert(node, self.cluster.applied(node)?.len());
-        }
-        self.cluster.write_manifest(&file_name(path), text)?;
-        for (node, batches) in before {
-            self.cluster.wait_applied(node, batches)?;
-        }
-        Ok(())
+        self.state.services = replaced(&self.state.services, from, to)?;
+        self.put(&manifest_name(SCHEDULERS[0]), &self.state.services)
     }
 
     /// Connects so often, and gives back who answered; anything but an answer is an error.
     fn ask(&self, from: Resident, to: SocketAddr, times: usize) -> Result<Vec<String>> {
-        let deadline = self.stage.waits.limit(Duration::from_secs(3));
-        self.topology.of(from)?.inside(|| {
-            let mut names = Vec::new();
-            for _ in 0..times {
-                crate::stop::check()?;
-                names.push(answered(client::tcp(to, deadline).outcome)?);
-            }
-            Ok(names)
-        })
-    }
-
-    /// What `ipvsadm` says on node-a.
-    fn ipvsadm(&self, args: &[&str]) -> Result<String> {
-        self.topology
-            .node(Node::A)?
-            .inside(|| Program::Ipvsadm.run(args))
+        let ask = |_| {
+            crate::stop::check()?;
+            self.answered(from, to)
+        };
+        (0..times).map(ask).collect()
     }
 
     /// What `ipvsadm -Ln` shows of a virtual server on node-a, behind its address.
     fn shown(&self, protocol: &str, at: SocketAddr) -> Result<String> {
-        let listed = self.ipvsadm(&["-Ln"])?;
+        let listed = self.tool(Node::A, Program::Ipvsadm, "-Ln")?;
         let prefix = format!("{protocol}  {at} ");
         let line = listed.lines().find_map(|line| line.strip_prefix(&prefix));
         let shown = line.with_context(|| format!("no {protocol} {at} in {listed}"))?;

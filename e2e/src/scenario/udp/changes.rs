@@ -7,106 +7,85 @@ use anyhow::{Result, ensure};
 
 use super::manifests::Endpoint;
 use super::tracked;
-use super::{B1, CLIENTS, Checks, MADE_UP, MOVED, ON_A1, ON_B1, Scene, balancer, frontends};
-use crate::topology::world::{Family, Node, Resident};
+use super::{B1, CLIENTS, Checks, Lab, MADE_UP, MOVED, NODE, ON_A1, ON_B1, balancer, frontends};
+use crate::topology::world::{Family, Resident};
 use crate::waits;
 
 /// Several of the agent's periods.
 const QUIET: Duration = Duration::from_secs(4);
 
-pub(super) fn run(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    before_the_agent(scene, checks)?;
-    replaced(scene, checks)?;
-    outage(scene, checks)?;
-    new_address(scene, checks)?;
-    first_endpoint(scene, checks)?;
-    quiet(scene, checks)
-}
-
 /// Checks for both families that the clients of `talk` are answered.
-fn answered(scene: &Scene<'_>, checks: &mut Checks, name: &str, at: Endpoint, what: &str) {
+fn answered(lab: &Lab<'_>, checks: &mut Checks, name: &str, at: Endpoint, what: &str) {
     for family in Family::ALL {
-        let result = scene.reach(family, &scene.senders, name, at);
+        let result = lab.reach(family, &lab.state.senders, name, at);
         checks.check(&format!("{family}: {what}"), result);
     }
 }
 
 /// S-126, S-129: who sent before the rules were there is answered once they are.
-fn before_the_agent(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("clients from before the agent");
+pub(super) fn before_the_agent(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("clients from before the agent");
     let targets: Vec<_> = Family::ALL.into_iter().flat_map(frontends).collect();
-    scene.senders = scene.open(&targets)?;
+    lab.state.senders = lab.open(&targets)?;
     for family in Family::ALL {
         let what = format!("{family}: what is sent before the agent starts is tracked and lost");
-        checks.check(&what, scene.lost(family, &scene.senders));
+        checks.check(&what, lab.lost(family, &lab.state.senders));
     }
-    scene.cluster.start()?;
-    for node in Node::ALL {
-        scene.cluster.wait_applied(node, 0)?;
-    }
+    lab.start()?;
     let what = "after the start the next datagram of everybody is answered (S-126, S-129)";
-    answered(scene, checks, "pod-a1", ON_A1, what);
+    answered(lab, checks, "pod-a1", ON_A1, what);
     Ok(())
 }
 
-fn replaced(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("endpoints that are replaced");
-    scene.lead("talk", Some(ON_B1))?;
+pub(super) fn replaced(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("endpoints that are replaced");
+    lab.lead("talk", Some(ON_B1))?;
     let what =
         "an endpoint is replaced, and the next datagram reaches the new one (S-116, S-124, S-132)";
-    answered(scene, checks, "pod-b1", ON_B1, what);
-    scene.lead("talk", Some(MOVED))?;
+    answered(lab, checks, "pod-b1", ON_B1, what);
+    lab.lead("talk", Some(MOVED))?;
     let what = "an endpoint changes its port only, and the next datagram reaches it there (S-125)";
-    answered(scene, checks, "pod-b1-moved", MOVED, what);
+    answered(lab, checks, "pod-b1-moved", MOVED, what);
     Ok(())
 }
 
 /// S-127, with flows that IPVS knows nothing of, so that it cannot have ended them itself.
-fn outage(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("no endpoint for a while");
-    scene.lead("talk", None)?;
-    let looks = scene.looks()?;
+pub(super) fn outage(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("no endpoint for a while");
+    lab.lead("talk", None)?;
+    let looks = lab.looks()?;
     let mut made = BTreeSet::new();
     for family in Family::ALL {
         let client = (Resident::Outside.address(family), MADE_UP).into();
         for frontend in frontends(family) {
-            tracked::insert(scene.node()?, "udp", client, frontend)?;
+            tracked::insert(&lab.node(NODE)?, "udp", client, frontend)?;
             made.insert((client, frontend));
         }
     }
-    let left = |scene: &Scene<'_>| -> Result<usize> {
-        let tracked = tracked::all(scene.node()?)?;
+    let left = |lab: &Lab<'_>| -> Result<usize> {
+        let tracked = tracked::all(&lab.node(NODE)?)?;
         let udp = tracked.iter().filter(|flow| flow.protocol == "udp");
         let ours = udp.filter(|flow| made.contains(&(flow.source, flow.destination)));
         Ok(ours.count())
     };
     let start = Instant::now();
-    waits::sleep_until(start + scene.stage.waits.limit(QUIET))?;
-    let (now, still) = (scene.looks()?, left(scene)?);
-    checks.check(
+    waits::sleep_until(start + lab.limit(QUIET))?;
+    let (now, still) = (lab.looks()?, left(lab)?);
+    let all = made.len();
+    checks.require(
         "without an endpoint no flow is looked at, and none deleted (S-127)",
-        {
-            let kept = now == looks && still == made.len();
-            let words = format!(
-                "{looks} looks became {now}, {still} of {} are left",
-                made.len()
-            );
-            kept.then_some(()).ok_or_else(|| anyhow::anyhow!(words))
-        },
+        now == looks && still == all,
+        &format!("{looks} looks became {now}, {still} of {all} are left"),
     );
-    scene.lead("talk", Some(ON_A1))?;
-    let still = left(scene)?;
-    checks.check(
+    lab.lead("talk", Some(ON_A1))?;
+    let still = left(lab)?;
+    checks.require(
         "once there is an endpoint again they are deleted (S-124, S-126)",
-        {
-            let words = format!("{still} are left");
-            (still == 0)
-                .then_some(())
-                .ok_or_else(|| anyhow::anyhow!(words))
-        },
+        still == 0,
+        &format!("{still} are left"),
     );
     answered(
-        scene,
+        lab,
         checks,
         "pod-a1",
         ON_A1,
@@ -116,43 +95,43 @@ fn outage(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// S-129: nothing but the Service changes.
-fn new_address(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("a new address");
+pub(super) fn new_address(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a new address");
     let targets = Family::ALL.map(|family| balancer(family, 0x72));
-    let early = scene.open(&targets)?;
+    let early = lab.open(&targets)?;
     for family in Family::ALL {
         let what = format!("{family}: what is sent to an address of nobody is tracked and lost");
-        checks.check(&what, scene.lost(family, &early));
+        checks.check(&what, lab.lost(family, &early));
     }
     let [v4, v6] = targets.map(|target| target.ip());
     let from = "externalIPs: []";
     ensure!(
-        scene.services.matches(from).count() == 1,
+        lab.state.services.matches(from).count() == 1,
         "{from:?} in the manifest"
     );
     let to = format!("externalIPs: [\"{v4}\", \"{v6}\"]");
-    let text = scene.services.replace(from, &to);
-    scene.put("services.yaml", &text)?;
+    let text = lab.state.services.replace(from, &to);
+    lab.put("services.yaml", &text)?;
     for family in Family::ALL {
         let what = format!(
             "{family}: once it is a Service's, the next datagram is answered (S-126, S-129)"
         );
-        checks.check(&what, scene.reach(family, &early, "pod-a1", ON_A1));
+        checks.check(&what, lab.reach(family, &early, "pod-a1", ON_A1));
     }
     let what = "and those of other addresses of the Service go on (S-124)";
-    answered(scene, checks, "pod-a1", ON_A1, what);
+    answered(lab, checks, "pod-a1", ON_A1, what);
     Ok(())
 }
 
 /// Who sends to a Service without endpoints is refused, and answered from the first one on.
-fn first_endpoint(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("a first endpoint");
+pub(super) fn first_endpoint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a first endpoint");
     let targets = Family::ALL.map(|family| balancer(family, 0x73));
-    let early = scene.open(&targets)?;
+    let early = lab.open(&targets)?;
     for (_, sender) in &early {
         sender.send()?;
     }
-    scene.lead("late", Some(MOVED))?;
+    lab.lead("late", Some(MOVED))?;
     ensure!(
         early.len() == CLIENTS.len() * targets.len(),
         "clients are missing"
@@ -161,40 +140,38 @@ fn first_endpoint(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!(
             "{family}: with the first endpoint the next datagram of everybody is answered (S-126)"
         );
-        checks.check(&what, scene.reach(family, &early, "pod-b1-moved", MOVED));
+        checks.check(&what, lab.reach(family, &early, "pod-b1-moved", MOVED));
     }
     Ok(())
 }
 
 /// S-128.
-fn quiet(scene: &mut Scene<'_>, checks: &mut Checks) -> Result<()> {
-    scene.stage.console.heading("no look without a reason");
-    let looks = scene.looks()?;
+pub(super) fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("no look without a reason");
+    let looks = lab.looks()?;
     ensure!(looks > 0, "the agent has not said that it looks");
     let plain = Endpoint {
         pod: B1,
         port: 8080,
     };
     for to in [Some(plain), None, Some(ON_A1)] {
-        scene.lead("plain", to)?;
+        lab.lead("plain", to)?;
     }
     let same = |now: usize| {
-        let words = format!("{looks} looks became {now}");
-        (now == looks)
-            .then_some(())
-            .ok_or_else(|| anyhow::anyhow!(words))
+        ensure!(now == looks, "{looks} looks became {now}");
+        Ok(())
     };
     checks.check(
         "changes of a Service without UDP ports lead to no look at flows (S-128)",
-        same(scene.looks()?),
+        same(lab.looks()?),
     );
     let start = Instant::now();
-    waits::sleep_until(start + scene.stage.waits.limit(QUIET))?;
+    waits::sleep_until(start + lab.limit(QUIET))?;
     checks.check(
         "and verifying the kernel leads to none (S-128)",
-        same(scene.looks()?),
+        same(lab.looks()?),
     );
     let what = "and everybody is still answered (S-124)";
-    answered(scene, checks, "pod-a1", ON_A1, what);
+    answered(lab, checks, "pod-a1", ON_A1, what);
     Ok(())
 }

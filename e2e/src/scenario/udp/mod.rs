@@ -6,7 +6,7 @@ mod changes;
 mod manifests;
 mod tracked;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,16 +15,15 @@ use anyhow::{Result, ensure};
 use self::manifests::{Endpoint, slices};
 use self::tracked::Tracked;
 use super::{Checks, Scenario, Stage};
-use crate::cluster::Cluster;
 use crate::files::{CLUSTER, UDP};
-use crate::namespace::Namespace;
+use crate::harness::{self, clients_of};
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::topology::{Network, Topology};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;
 use crate::traffic::sender::Sender;
 use crate::traffic::server::Server;
-use crate::witness;
+use crate::waits::SOON;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "udp",
@@ -32,15 +31,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Clients whose datagrams node-a handles.
-const CLIENTS: [Resident; 3] = [
-    Resident::Pod(Pod {
-        node: Node::A,
-        number: 3,
-    }),
-    Resident::Node(Node::A),
-    Resident::Outside,
-];
+/// The node whose clients send.
+const NODE: Node = Node::A;
+/// Clients whose datagrams it handles.
+const CLIENTS: [Resident; 3] = clients_of(NODE);
 /// The port of the Service `talk` on every node, and of a server of somebody else.
 const NODE_PORT: u16 = 30110;
 /// A client of entries that nobody's datagrams made.
@@ -50,14 +44,8 @@ const LOOKED: &str = "looked for stale UDP flows";
 /// An answer on hardware takes much less.
 const ANSWER: Duration = Duration::from_secs(2);
 
-const A1: Pod = Pod {
-    node: Node::A,
-    number: 1,
-};
-const B1: Pod = Pod {
-    node: Node::B,
-    number: 1,
-};
+const A1: Pod = Node::A.pod(1);
+const B1: Pod = Node::B.pod(1);
 const ON_A1: Endpoint = Endpoint {
     pod: A1,
     port: 5353,
@@ -72,47 +60,47 @@ const MOVED: Endpoint = Endpoint {
     port: 5454,
 };
 
-/// The lab with its programs, and clients that were there before them.
-struct Scene<'lab> {
-    stage: &'lab Stage,
-    topology: &'lab Topology,
-    cluster: Cluster<'lab>,
+/// Clients that were there before the programs, and the Services that are in force.
+struct Clients {
     services: String,
     senders: Vec<(Resident, Sender)>,
 }
 
+type Lab<'a> = harness::Lab<'a, Clients>;
+
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    witness::require_ipvs()?;
-    let topology = Topology::build(Network::Routed, stage.waits)?;
-    let node = topology.node(Node::A)?;
+    let clients = Clients {
+        services: stage.files.text(UDP)?,
+        senders: Vec::new(),
+    };
+    let mut lab = harness::Lab::new(stage, Network::Routed)?.with(clients);
     // Nothing goes by itself while this lasts, also where it lasts long.
-    node.set(&[
+    lab.node(NODE)?.set(&[
         ("net/netfilter/nf_conntrack_udp_timeout".to_owned(), "3600"),
         (
             "net/netfilter/nf_conntrack_udp_timeout_stream".to_owned(),
             "3600",
         ),
     ])?;
-    let _servers = serve(&topology)?;
-    let services = stage.files.text(UDP)?;
-    let texts = [
-        ("nodes.yaml", stage.files.text(CLUSTER[0])?),
-        ("services.yaml", services.clone()),
-        ("talk.yaml", slices("talk", Some(ON_A1))),
-        ("late.yaml", slices("late", None)),
-        ("plain.yaml", slices("plain", Some(ON_A1))),
-    ];
-    let texts = texts.map(|(name, text)| (name.to_owned(), text));
-    let mut scene = Scene {
-        stage,
-        topology: &topology,
-        cluster: Cluster::new(&topology, stage.waits, texts)?,
-        services,
-        senders: Vec::new(),
-    };
-    let others = Others::make(&scene)?;
-    changes::run(&mut scene, checks)?;
-    others.check(&scene, checks)
+    lab.servers.pods = serve(&lab.topology)?;
+    lab.write("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
+    lab.write("services.yaml", &lab.state.services)?;
+    lab.write("talk.yaml", &slices("talk", Some(ON_A1)))?;
+    lab.write("late.yaml", &slices("late", None))?;
+    lab.write("plain.yaml", &slices("plain", Some(ON_A1)))?;
+    let others = Others::make(&lab)?;
+    lab.run_parts(
+        checks,
+        &[
+            ("clients from before the agent", changes::before_the_agent),
+            ("endpoints that are replaced", changes::replaced),
+            ("no endpoint for a while", changes::outage),
+            ("a new address", changes::new_address),
+            ("a first endpoint", changes::first_endpoint),
+            ("no look without a reason", changes::quiet),
+        ],
+    )?;
+    others.check(&lab, checks)
 }
 
 /// Every pod that is an endpoint at some time, and a server of somebody else on a node port's number.
@@ -170,31 +158,14 @@ fn balancer(family: Family, last: u8) -> SocketAddr {
     }
 }
 
-impl Scene<'_> {
-    fn node(&self) -> Result<&Namespace> {
-        self.topology.node(Node::A)
-    }
-
-    /// Puts a manifest in force on both nodes.
-    fn put(&mut self, name: &str, text: &str) -> Result<()> {
-        let mut before = BTreeMap::new();
-        for node in Node::ALL {
-            before.insert(node, self.cluster.applied(node)?.len());
-        }
-        self.cluster.write_manifest(name, text)?;
-        for (node, batches) in before {
-            self.cluster.wait_applied(node, batches)?;
-        }
-        Ok(())
-    }
-
-    fn lead(&mut self, service: &str, to: Option<Endpoint>) -> Result<()> {
+impl Lab<'_> {
+    fn lead(&self, service: &str, to: Option<Endpoint>) -> Result<()> {
         self.put(&format!("{service}.yaml"), &slices(service, to))
     }
 
     /// How often the agent of node-a has looked at flows.
     fn looks(&self) -> Result<usize> {
-        Ok(self.cluster.said(Node::A)?.matches(LOOKED).count())
+        Ok(self.cluster.said(NODE)?.matches(LOOKED).count())
     }
 
     /// Every client of node-a to these addresses.
@@ -217,13 +188,13 @@ impl Scene<'_> {
         name: &str,
         endpoint: Endpoint,
     ) -> Result<()> {
-        let deadline = self.stage.waits.limit(ANSWER);
+        let deadline = self.limit(ANSWER);
         let mut outcomes = Vec::new();
         for (client, sender) in of_family(senders, family) {
             crate::stop::check()?;
             outcomes.push((client, sender, sender.ask(deadline)?));
         }
-        let tracked = tracked::all(self.node()?)?;
+        let tracked = tracked::all(&self.node(NODE)?)?;
         ensure!(!outcomes.is_empty(), "nobody sends");
         for (client, sender, outcome) in outcomes {
             let flow = flow_of(&tracked, sender)?;
@@ -246,27 +217,21 @@ impl Scene<'_> {
         for (_, sender) in of_family(senders, family) {
             sender.send()?;
         }
-        let waits = self.stage.waits;
-        let (limit, every) = (Duration::from_secs(5), Duration::from_millis(50));
-        let mut missing = String::new();
-        let result = waits.until(
-            "datagrams to be tracked as they were sent",
-            limit,
-            every,
-            || {
-                let tracked = tracked::all(self.node()?)?;
+        self.stage
+            .waits
+            .eventually("datagrams to be tracked as they were sent", SOON, || {
+                let tracked = tracked::all(&self.node(NODE)?)?;
                 for (client, sender) in of_family(senders, family) {
                     let flow = flow_of(&tracked, sender)?;
-                    if flow.is_none_or(|flow| flow.reply_source != flow.destination) {
-                        missing = format!("{} to {}: {flow:?}", client.name(), sender.target());
-                        return Ok(None);
-                    }
+                    ensure!(
+                        flow.is_some_and(|flow| flow.reply_source == flow.destination),
+                        "{} to {}: {flow:?}",
+                        client.name(),
+                        sender.target()
+                    );
                 }
-                Ok(Some(()))
-            },
-            String::new,
-        );
-        result.map_err(|error| error.context(missing))
+                Ok(())
+            })
     }
 }
 
@@ -292,14 +257,14 @@ struct Others {
 }
 
 impl Others {
-    fn make(scene: &Scene<'_>) -> Result<Self> {
-        let node = scene.node()?;
+    fn make(lab: &Lab<'_>) -> Result<Self> {
+        let node = &lab.node(NODE)?;
         let mut senders = Vec::new();
         for family in Family::ALL {
             let outside = (Resident::Outside.address(family), NODE_PORT).into();
-            for (client, sender) in scene.open(&[outside])? {
+            for (client, sender) in lab.open(&[outside])? {
                 if client != Resident::Outside {
-                    let outcome = sender.ask(scene.stage.waits.limit(ANSWER))?;
+                    let outcome = sender.ask(lab.limit(ANSWER))?;
                     let answered =
                         matches!(&outcome, Outcome::Answered { by, .. } if by == "elsewhere");
                     ensure!(answered, "{} to {outside}: {outcome}", client.name());
@@ -316,17 +281,17 @@ impl Others {
             senders,
             before: BTreeSet::new(),
         };
-        others.before = others.now(scene)?;
+        others.before = others.now(lab)?;
         ensure!(others.before.len() == 16, "{:?}", others.before);
         Ok(others)
     }
 
-    fn now(&self, scene: &Scene<'_>) -> Result<BTreeSet<Tracked>> {
+    fn now(&self, lab: &Lab<'_>) -> Result<BTreeSet<Tracked>> {
         let mut sources = BTreeSet::new();
         for (_, sender) in &self.senders {
             sources.insert((sender.source()?, sender.target()));
         }
-        let mut tracked = tracked::all(scene.node()?)?;
+        let mut tracked = tracked::all(&lab.node(NODE)?)?;
         tracked.retain(|flow| match &*flow.protocol {
             "udp" => sources.contains(&(flow.source, flow.destination)),
             _ => flow.source.port() == MADE_UP,
@@ -334,8 +299,8 @@ impl Others {
         Ok(tracked.into_iter().collect())
     }
 
-    fn check(&self, scene: &Scene<'_>, checks: &mut Checks) -> Result<()> {
-        let now = self.now(scene)?;
+    fn check(&self, lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+        let now = self.now(lab)?;
         for (what, protocols) in [
             ("no TCP or SCTP entry was touched (S-123)", ["tcp", "sctp"]),
             (
@@ -350,15 +315,11 @@ impl Others {
             };
             let (before, now) = (of(&self.before), of(&now));
             let gone: Vec<_> = before.difference(&now).collect();
-            let result = if gone.is_empty() && !before.is_empty() {
-                Ok(())
-            } else {
-                Err(anyhow::anyhow!(
-                    "of {} there are gone {gone:?}",
-                    before.len()
-                ))
-            };
-            checks.check(what, result);
+            checks.require(
+                what,
+                gone.is_empty() && !before.is_empty(),
+                &format!("of {} there are gone {gone:?}", before.len()),
+            );
         }
         Ok(())
     }

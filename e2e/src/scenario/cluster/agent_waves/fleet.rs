@@ -10,19 +10,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use portolan_agent::receive::{Addresses, Controllers, Tls, Trust};
 
 use super::super::release::NAMESPACE;
+use super::super::trust::agents::{ACCOUNT, AUDIENCE, bound};
 use super::TRACK;
 use crate::light_agents::LightAgents;
 
 /// How often pods are looked at.
 const LOOK: Duration = Duration::from_millis(200);
-const ACCOUNT: &str = "portolan-agent";
 
 /// Where agents find controllers, and where their tokens lie.
 pub(super) struct Ways {
@@ -173,8 +172,10 @@ async fn follow(client: &Client, ways: &Ways, shared: &Mutex<State>) -> Result<(
         let new = ready.iter().filter(new);
         new.map(|(node, pod)| (node.clone(), pod.clone())).collect()
     };
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     for (node, pod) in new {
-        let token = token(client, &pod).await?;
+        let of = (pod.name.as_str(), Some(pod.uid.clone()));
+        let token = bound(&accounts, ACCOUNT, of, AUDIENCE).await?;
         let file = ways.folder.join(format!("token-{}", pod.uid));
         std::fs::write(&file, token)?;
         let trust = Trust::Tls(Tls {
@@ -209,29 +210,4 @@ fn running(pod: &Pod) -> Option<(String, Running)> {
     };
     let here = ready && pod.metadata.deletion_timestamp.is_none();
     Some((spec.node_name.clone()?, running)).filter(|_| here)
-}
-
-/// A token as the kubelet mounts it: for the controller, bound to the pod.
-async fn token(client: &Client, pod: &Running) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            audiences: Some(vec!["portolan-controller".into()]),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Pod".into()),
-                name: Some(pod.name.clone()),
-                uid: Some(pod.uid.clone()),
-            }),
-            expiration_seconds: Some(3600),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let made = accounts
-        .create_token_request(ACCOUNT, &PostParams::default(), &request)
-        .await
-        .with_context(|| format!("a token for pod {}", pod.name))?;
-    let token = made.status.and_then(|status| status.token);
-    token.context("it has no token")
 }

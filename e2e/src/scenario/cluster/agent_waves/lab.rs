@@ -7,15 +7,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use portolan_agent::receive::{Address, Addresses};
 use serde_json::{Value, json};
 
 use super::super::release::{NAMESPACE, Release, arguments};
+use super::TRACK;
 use super::fleet::{Fleet, Ways};
-use super::{LOOK, TRACK};
 use crate::control_plane::kubelet::LabNode;
 use crate::control_plane::{Options, Reach};
+use crate::harness::{Environment, logs};
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
 
@@ -197,14 +198,17 @@ impl<'a> Lab<'a> {
         limit: Duration,
         is: impl Fn(&Seen) -> bool,
     ) -> Result<Seen> {
-        let asked = || Ok(Some(self.look()?).filter(|seen| is(seen)));
-        self.stage
-            .waits
-            .until(what, limit, LOOK, asked, || self.said())
+        let waits = self.stage.waits;
+        let seen = waits.eventually(what, limit, || {
+            let seen = self.look()?;
+            ensure!(is(&seen), "it is not so");
+            Ok(seen)
+        });
+        seen.map_err(|error| self.with_logs(error))
     }
 
     /// What there is to know when something is not as it should be.
-    pub(super) fn said(&self) -> String {
+    fn summary(&self) -> String {
         let mut text = match self.look() {
             Err(error) => format!("{error:#}\n"),
             Ok(seen) => {
@@ -218,38 +222,30 @@ impl<'a> Lab<'a> {
             }
         };
         let planned = self.fleet.planned();
-        text += &format!("  {planned} have a plan; {:?}\n", self.fleet.trouble());
+        text += &format!("  {planned} have a plan; {:?}", self.fleet.trouble());
         for name in self.controllers.keys() {
             let said = std::fs::read_to_string(self.release.file(name)).unwrap_or_default();
-            let lines: Vec<_> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(8)..].join("\n    ");
-            text += &format!("  {name}:\n    {last}\n");
+            text += &logs::tail(name, &said, 8);
         }
         text
     }
 
     /// Ends the controller that leads, at once.
     pub(super) fn kill_leader(&mut self) -> Result<()> {
-        let path = "jsonpath={.spec.holderIdentity}";
-        let words = [
-            "get",
-            "lease",
-            "portolan-controller",
-            "-n",
-            NAMESPACE,
-            "-o",
-            path,
-        ];
-        let leader = self.release.plane.kubectl(&words)?;
+        let leader = self.release.plane.kubectl_line(&format!(
+            "get lease portolan-controller -n {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}"
+        ))?;
         let running = self.controllers.remove(&leader);
         running
             .with_context(|| format!("{leader} leads and does not run here"))?
             .kill()
     }
+}
 
-    pub(super) fn check_running(&mut self) -> Result<()> {
+impl Environment for Lab<'_> {
+    fn check_running(&self) -> Result<()> {
         self.release.plane.check_running()?;
-        for (name, controller) in &mut self.controllers {
+        for (name, controller) in &self.controllers {
             if let Some(status) = controller.ended()? {
                 bail!("controller {name} ended with {status}");
             }
@@ -257,6 +253,10 @@ impl<'a> Lab<'a> {
             ensure!(!said.contains("panicked"), "controller {name} panicked");
         }
         Ok(())
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        logs::attach(error, || format!("\n{}", self.summary()))
     }
 }
 
@@ -324,18 +324,15 @@ fn controllers(
     stage: &Stage,
     release: &Release,
 ) -> Result<(BTreeMap<String, Running>, Vec<SocketAddr>)> {
-    let running = || {
-        let pods = release.pods()?;
-        let objects: Vec<_> = pods.iter().map(|name| release.object(name)).collect();
-        let objects = objects.into_iter().collect::<Result<Vec<_>>>()?;
+    let waits = stage.waits;
+    let pods = waits.eventually("pods of controllers", RUNNING, || {
+        let names = release.pods()?;
+        let pods = names.iter().map(|name| release.object(name));
+        let pods = pods.collect::<Result<Vec<_>>>()?;
         let running = |pod: &Value| pod["status"]["phase"] == "Running";
-        let all = objects.len() == 2 && objects.iter().all(running);
-        Ok(all.then_some(objects))
-    };
-    let missing = || format!("{:?}", release.pods());
-    let pods = stage
-        .waits
-        .until("pods of controllers", RUNNING, LOOK, running, missing)?;
+        ensure!(pods.len() == 2 && pods.iter().all(running), "{names:?}");
+        Ok(pods)
+    })?;
     let kubeconfig = release.account("portolan-controller")?;
     let others = release.plane.free_ports()?;
     let (mut controllers, mut addresses) = (BTreeMap::new(), Vec::new());
@@ -361,14 +358,13 @@ fn controllers(
 
 /// The file with whom agents believe.
 fn authority(stage: &Stage, release: &Release) -> Result<PathBuf> {
-    let told = || {
+    let waits = stage.waits;
+    let text = waits.eventually("the authority", CERTIFIED, || {
         let map = release.object("configmap/portolan-ca")?;
         let text = map["data"]["ca.crt"].as_str().unwrap_or_default();
-        Ok((!text.is_empty()).then(|| text.to_owned()))
-    };
-    let text = stage
-        .waits
-        .until("the authority", CERTIFIED, LOOK, told, String::new)?;
+        ensure!(!text.is_empty(), "it is empty");
+        Ok(text.to_owned())
+    })?;
     let path = release.file("agents-ca.crt");
     std::fs::write(&path, text)?;
     Ok(path)

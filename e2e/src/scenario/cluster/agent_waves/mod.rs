@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::release::NAMESPACE;
+use crate::harness::{Environment as _, run_parts};
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
 use lab::{AWAY, Lab, NODES, Seen};
@@ -30,28 +31,40 @@ const STEP: Duration = Duration::from_secs(120);
 const WAVE: Duration = Duration::from_secs(240);
 /// For how long nothing is to happen.
 const QUIET: Duration = Duration::from_secs(6);
-const LOOK: Duration = Duration::from_millis(300);
 const FIRST_TAG: &str = "0.1.0";
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut lab = Lab::start(stage)?;
-    begin(&lab, checks)?;
-    let canary = waves(&mut lab, checks)?;
-    joins(&lab, checks)?;
-    fails(&lab, checks, &canary)?;
-    settings_alone(&lab, checks)?;
-    by_hand(&lab, checks)?;
-    let forbidden = lab.release.audit()?.forbidden();
-    checks.require(
+    run_parts(
+        &mut lab,
+        checks,
+        &[
+            ("all nodes", begin),
+            ("waves and an image that fails", waves_and_failure),
+            ("a scheduler", settings_alone),
+            ("by hand", by_hand),
+            ("rights", rights),
+        ],
+    )
+}
+
+fn waves_and_failure(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let canary = waves(lab, checks)?;
+    joins(lab, checks)?;
+    fails(lab, checks, &canary)
+}
+
+fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let nothing = lab.release.audit()?.nothing_forbidden();
+    checks.check(
         "the controllers need no more rights than the chart gives",
-        forbidden.is_empty(),
-        &format!("{forbidden:?}"),
+        nothing,
     );
-    lab.check_running()
+    Ok(())
 }
 
 /// Agents on all nodes, without a label on any.
-fn begin(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nodes = usize::from(NODES);
     let planned = |_: &Seen| lab.fleet.planned() == nodes;
     let seen = lab.until("all agents to have plans", FIRST, planned)?;
@@ -81,15 +94,14 @@ fn versions(lab: &Lab<'_>, checks: &mut Checks, when: &str) -> Result<()> {
 /// Waits until the statuses of all nodes say that what is current is in force: a rollout begins with sound nodes.
 fn settled(lab: &Lab<'_>) -> Result<()> {
     let words = ["get", "proxyplans", "-o", APPLIED];
-    let count = || -> Result<usize> {
-        let told = lab.release.plane.kubectl(&words)?;
-        Ok(told.lines().filter(|line| *line == "True").count())
-    };
-    let all = || Ok((count()? >= usize::from(NODES)).then_some(()));
     let waits = lab.stage.waits;
-    waits.until("all nodes to be sound", FIRST, LOOK, all, || {
-        format!("{:?} are\n{}", count(), lab.said())
-    })
+    let sound = waits.eventually("all nodes to be sound", FIRST, || {
+        let told = lab.release.plane.kubectl(&words)?;
+        let count = told.lines().filter(|line| *line == "True").count();
+        ensure!(count >= usize::from(NODES), "{count} are");
+        Ok(())
+    });
+    sound.map_err(|error| lab.with_logs(error))
 }
 
 const APPLIED: &str =
@@ -247,7 +259,7 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
 }
 
 /// Another scheduler takes the same waves, and no agent is replaced for it.
-fn settings_alone(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nodes = usize::from(NODES) + 1;
     let before = lab.fleet.starts();
     lab.change_with("2", &["--set", "config.spec.settings.scheduler=mh"])?;
@@ -287,7 +299,7 @@ fn settings_alone(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// A rollout of agents is paused, goes on, and is undone in the middle.
-fn by_hand(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+fn by_hand(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.change("4")?;
     lab.until("the first zone", WAVE, |seen| {
         seen.text("wave") == "zone zone-1" && seen.with("4").len() > 1

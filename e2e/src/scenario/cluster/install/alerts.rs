@@ -28,17 +28,17 @@ pub(super) fn run(stage: &Stage, chart: &Path, rendered: &str, checks: &mut Chec
     let folder = WorkFolder::make()?;
     checks.check("promtool test rules", test(&folder, &rules, &tests));
     let alerts = alerts(&rules);
-    checks.check("there are alerts", {
-        let some = alerts.len() > 10;
-        some.then_some(()).with_context(|| format!("{alerts:?}"))
-    });
+    checks.require(
+        "there are alerts",
+        alerts.len() > 10,
+        &format!("{alerts:?}"),
+    );
     for alert in alerts {
         // A test that does not notice is none.
         let noticed = test(&folder, &without(&rules, alert), &tests);
-        checks.check(&format!("{alert} is missed if it never fires"), {
-            let missed = noticed.is_err_and(|error| format!("{error:#}").contains(alert));
-            missed.then_some(()).context("no test misses it")
-        });
+        let missed = noticed.is_err_and(|error| format!("{error:#}").contains(alert));
+        let what = format!("{alert} is missed if it never fires");
+        checks.require(&what, missed, "no test misses it");
     }
     Ok(())
 }

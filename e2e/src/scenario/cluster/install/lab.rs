@@ -5,14 +5,15 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use portolan_agent::receive::{Access, Address, Tls, Trust};
 use serde_json::json;
 
 use super::super::release::{NAMESPACE, PODS, Release, arguments};
-use super::{LOOK, WRITTEN};
-use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
+use super::WRITTEN;
+use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{Options, Reach};
+use crate::harness::{Environment, logs};
 use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
@@ -42,14 +43,8 @@ impl Deref for Lab<'_> {
 impl<'a> Lab<'a> {
     pub(super) fn start(stage: &'a Stage, chart: PathBuf) -> Result<Self> {
         let release = Release::start(stage, chart, Options::default())?;
-        let mut pool = AddressPool::new();
-        for number in 1..=NODES {
-            pool.add_range(&format!("node-{number}"), &LabNode::first_pod(number), 8)?;
-        }
-        let kubelet = Kubelet::start(&release.plane.kubeconfig(Reach::Here), pool)?;
-        for number in 1..=NODES {
-            kubelet.register(&LabNode::numbered(number).object())?;
-        }
+        let kubeconfig = release.plane.kubeconfig(Reach::Here);
+        let kubelet = Kubelet::start_with_nodes(&kubeconfig, NODES, 8)?;
         Ok(Self {
             controller: None,
             kubelet,
@@ -77,56 +72,43 @@ impl<'a> Lab<'a> {
 
     /// Waits until the ConfigMap names all pods of the Deployment, at the port that agents are given.
     pub(super) fn wait_controllers(&self, on_hardware: Duration) -> Result<()> {
-        let words = [
-            "get",
-            "pods",
-            "-n",
-            NAMESPACE,
-            "-l",
-            PODS,
-            "-o",
-            "jsonpath={range .items[*]}{.status.podIP}{\"\\n\"}{end}",
-        ];
+        let path = "jsonpath={range .items[*]}{.status.podIP}{\"\\n\"}{end}";
+        let words = ["get", "pods", "-n", NAMESPACE, "-l", PODS, "-o", path];
         let mut wanted: Vec<_> = (self.plane.kubectl(&words)?.lines())
             .map(|ip| format!("{ip}:{}", self.ports[0]))
             .collect();
         wanted.sort();
         ensure!(wanted.len() == 2, "there are pods at {wanted:?}");
-        let path = "jsonpath={.data.addresses}";
-        let words = [
-            "get",
-            "configmap",
-            "portolan-controllers",
-            "--ignore-not-found",
-            "-n",
-            NAMESPACE,
-            "-o",
-            path,
-        ];
-        let told = || {
-            let text = self.plane.kubectl(&words)?;
-            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-            lines.sort();
-            Ok((lines == wanted).then_some(()))
-        };
-        let what = "the list of controllers";
-        self.stage
-            .waits
-            .until(what, on_hardware, LOOK, told, || self.said())
+        let line = format!(
+            "get configmap portolan-controllers --ignore-not-found -n {NAMESPACE} \
+             -o jsonpath={{.data.addresses}}"
+        );
+        self.eventually("the list of controllers", on_hardware, || {
+            let text = self.plane.kubectl_line(&line)?;
+            let mut lines: Vec<_> = text.lines().collect();
+            lines.sort_unstable();
+            ensure!(lines == wanted, "it is {lines:?}");
+            Ok(())
+        })
+    }
+
+    /// Asks until the answer is no error; a failure has the last lines of the logs.
+    pub(super) fn eventually<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let waits = self.stage.waits;
+        let asked = waits.eventually(what, on_hardware, ask);
+        asked.map_err(|error| self.with_logs(error))
     }
 
     /// A field of the DaemonSet; empty if there is none.
     pub(super) fn set(&self, path: &str) -> Result<String> {
         let path = format!("jsonpath={path}");
-        let words = [
-            "get",
-            SET,
-            "--ignore-not-found",
-            "-n",
-            NAMESPACE,
-            "-o",
-            &path,
-        ];
+        let one = ["get", SET, "--ignore-not-found"];
+        let words = [&one[..], &["-n", NAMESPACE, "-o", &path]].concat();
         self.plane.kubectl(&words)
     }
 
@@ -137,18 +119,11 @@ impl<'a> Lab<'a> {
         on_hardware: Duration,
         right: impl Fn(&str) -> bool,
     ) -> Result<()> {
-        let mut last = String::new();
-        let looked = self.stage.waits.until(
-            &format!("{path} of {SET}"),
-            on_hardware,
-            LOOK,
-            || {
-                last = self.set(path)?;
-                Ok(right(&last).then_some(()))
-            },
-            || self.said(),
-        );
-        looked.with_context(|| format!("it is {last:?}"))
+        self.eventually(&format!("{path} of {SET}"), on_hardware, || {
+            let found = self.set(path)?;
+            ensure!(right(&found), "it is {found:?}");
+            Ok(())
+        })
     }
 
     /// Connects as an agent of a pod of the DaemonSet would: with its account, and whom the ConfigMap
@@ -162,19 +137,10 @@ impl<'a> Lab<'a> {
             },
         });
         self.plane.apply(&pod.to_string())?;
-        let token = self.plane.kubectl(&[
-            "create",
-            "token",
-            "portolan-agent",
-            "-n",
-            NAMESPACE,
-            "--audience",
-            "portolan-controller",
-            "--bound-object-kind",
-            "Pod",
-            "--bound-object-name",
-            "agent",
-        ])?;
+        let token = self.plane.kubectl_line(&format!(
+            "create token portolan-agent -n {NAMESPACE} --audience portolan-controller \
+             --bound-object-kind Pod --bound-object-name agent"
+        ))?;
         let ca = self.object("configmap/portolan-ca")?;
         let ca = ca["data"]["ca.crt"].as_str().context("it has no ca.crt")?;
         let file = |name: &str| self.release.file(name);
@@ -189,50 +155,44 @@ impl<'a> Lab<'a> {
             }),
         };
         let agents = LightAgents::start_with([("node-1".to_owned(), access)])?;
-        let planned = || Ok(agents.hash("node-1").map(drop));
-        let trouble = || format!("{:?}\n{}", agents.link("node-1").trouble, self.said());
-        self.stage
-            .waits
-            .until("the agent's plan", WRITTEN, LOOK, planned, trouble)?;
-        self.plane
-            .kubectl(&[
-                "wait",
-                "proxyplan/node-1",
-                "--for=condition=Applied",
-                "--timeout=60s",
-            ])
-            .map(drop)
+        self.eventually("the agent's plan", WRITTEN, || {
+            let planned = agents.hash("node-1");
+            planned.with_context(|| format!("{:?}", agents.link("node-1").trouble))
+        })?;
+        let line = "wait proxyplan/node-1 --for=condition=Applied --timeout=60s";
+        self.plane.kubectl_line(line).map(drop)
     }
 
     /// Ends the controller, as the kubelet does when its pod goes.
     pub(super) fn end_controller(&mut self) -> Result<()> {
-        let mut running = self.controller.take().context("it does not run")?;
+        let running = self.controller.take().context("it does not run")?;
         running.ask_to_end()?;
-        let ended = || running.ended();
-        let waits = self.stage.waits;
-        waits.until("the controller to end", WRITTEN, LOOK, ended, String::new)?;
+        let ended = || running.ended()?.context("it runs on");
+        self.eventually("the controller to end", WRITTEN, ended)?;
         Ok(())
     }
 
-    /// The last words of the controller.
-    pub(super) fn said(&self) -> String {
-        let said = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<_> = said.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n  ")
+    fn log(&self) -> PathBuf {
+        self.file("controller.log")
     }
+}
 
-    pub(super) fn check_running(&mut self) -> Result<()> {
-        self.release.plane.check_running()?;
-        let controller = self.controller.as_mut().context("it does not run")?;
+impl Environment for Lab<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.plane.check_running()?;
+        let controller = self.controller.as_ref().context("it does not run")?;
         if let Some(status) = controller.ended()? {
-            bail!("the controller ended with {status}: {}", self.said());
+            bail!("the controller ended with {status}");
         }
         let said = std::fs::read_to_string(self.log())?;
         ensure!(!said.contains("panicked"), "the controller panicked");
         Ok(())
     }
 
-    fn log(&self) -> PathBuf {
-        self.file("controller.log")
+    fn with_logs(&self, error: Error) -> Error {
+        logs::attach(error, || {
+            let said = std::fs::read_to_string(self.log()).unwrap_or_default();
+            self.plane.last_words() + &logs::tail("controller", &said, 12)
+        })
     }
 }

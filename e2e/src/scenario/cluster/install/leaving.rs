@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::super::release::{NAMESPACE, RELEASE};
-use super::LOOK;
 use super::lab::Lab;
 use crate::scenario::Checks;
 
@@ -36,17 +35,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 fn gone(lab: &Lab<'_>) -> Result<()> {
-    let left = || -> Result<Vec<String>> {
+    lab.eventually("nothing to be left", TAKEN, || {
         let words = ["get", KINDS, "-n", NAMESPACE, "-o", "name"];
         let mut left = lab.plane.kubectl(&words)?;
         left += &lab.plane.kubectl(&["get", IN_CLUSTER, "-o", "name"])?;
-        let ours = |name: &&str| name.contains("portolan");
-        Ok(left.lines().filter(ours).map(str::to_owned).collect())
-    };
-    let none = || Ok(left()?.is_empty().then_some(()));
-    let waits = lab.stage.waits;
-    waits.until("nothing to be left", TAKEN, LOOK, none, || {
-        format!("{:?} are left", left())
+        let ours = left.lines().filter(|name| name.contains("portolan"));
+        let ours: Vec<_> = ours.collect();
+        ensure!(ours.is_empty(), "{ours:?} are left");
+        Ok(())
     })
 }
 

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::release::NAMESPACE;
 use crate::control_plane::Reach;
+use crate::harness::{Environment as _, run_parts};
 use crate::program::Program;
 use crate::scenario::{Checks, Scenario, Stage};
 use lab::{Lab, NODES, SET};
@@ -27,7 +28,6 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 const KEPT: Duration = Duration::from_secs(30);
 /// Until plans are in the store.
 const WRITTEN: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(200);
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let chart = stage.files.beside("charts/portolan")?;
@@ -39,7 +39,21 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     );
     installed(&lab, checks)?;
     lab.start_controller()?;
-    checks.check("kubectl get pp has a row for each node", plans(&lab));
+    run_parts(
+        &mut lab,
+        checks,
+        &[
+            ("what the controller keeps", kept),
+            ("changes by hand", hands),
+            ("an upgrade", upgrade),
+            ("rights", rights::run),
+        ],
+    )?;
+    leaving::run(&mut lab, checks).map_err(|error| lab.with_logs(error))
+}
+
+fn kept(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    checks.check("kubectl get pp has a row for each node", plans(lab));
     let where_they_are = lab.wait_controllers(KEPT);
     checks.check("agents are told where the controllers are", where_they_are);
     let made = lab.wait_set("{.spec.template.spec.containers[0].image}", KEPT, |image| {
@@ -50,11 +64,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         "an agent of it is believed and has its plan",
         lab.agent_connects(),
     );
-    hands(&lab, checks);
-    upgrade(&lab, checks)?;
-    rights::run(&lab, checks)?;
-    lab.check_running()?;
-    leaving::run(&mut lab, checks)
+    Ok(())
 }
 
 /// The plugin needs nothing of ours in the cluster.
@@ -96,28 +106,18 @@ fn installed(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 fn plans(lab: &Lab<'_>) -> Result<()> {
-    let names = || {
+    lab.eventually("a ProxyPlan for each node", WRITTEN, || {
         let plans = lab.plane.kubectl(&["get", "pp", "-o", "name"])?;
-        Ok((plans.lines().count() == usize::from(NODES)).then_some(()))
-    };
-    let waits = lab.stage.waits;
-    waits.until("a ProxyPlan for each node", WRITTEN, LOOK, names, || {
-        lab.said()
+        ensure!(plans.lines().count() == usize::from(NODES), "{plans}");
+        Ok(())
     })
 }
 
 /// What people do to it by hand.
-fn hands(lab: &Lab<'_>, checks: &mut Checks) {
+fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let set_image = || {
-        let image = [
-            "set",
-            "image",
-            SET,
-            "agent=somebody/else:1",
-            "-n",
-            NAMESPACE,
-        ];
-        lab.plane.kubectl(&image)?;
+        let line = format!("set image {SET} agent=somebody/else:1 -n {NAMESPACE}");
+        lab.plane.kubectl_line(&line)?;
         lab.wait_set("{.spec.template.spec.containers[0].image}", KEPT, |image| {
             image.ends_with("/portolan-agent:0.1.0")
         })
@@ -140,14 +140,8 @@ fn hands(lab: &Lab<'_>, checks: &mut Checks) {
     };
     checks.check("one that was deleted is made again", deleted());
     let forgotten = || {
-        let map = [
-            "delete",
-            "configmap",
-            "portolan-controllers",
-            "-n",
-            NAMESPACE,
-        ];
-        lab.plane.kubectl(&map)?;
+        let line = format!("delete configmap portolan-controllers -n {NAMESPACE}");
+        lab.plane.kubectl_line(&line)?;
         lab.wait_controllers(KEPT)
     };
     checks.check("and so is the list of controllers", forgotten());
@@ -155,6 +149,7 @@ fn hands(lab: &Lab<'_>, checks: &mut Checks) {
         "a DaemonSet in order is left as it is, and so is a restart that was asked for",
         steady(lab),
     );
+    Ok(())
 }
 
 /// What the template leaves open is for others.
@@ -174,16 +169,11 @@ fn steady(lab: &Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-fn upgrade(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+fn upgrade(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let definitions = lab.chart.join("crds").display().to_string();
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
     lab.plane
-        .kubectl(&[
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-f",
-            &definitions,
-        ])
+        .kubectl(&[&apply[..], &[&definitions]].concat())
         .context("apply definitions as the README says")?;
     let upgraded = || {
         lab.upgrade(&[
@@ -200,10 +190,10 @@ fn upgrade(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let accepted = || {
         let path = "jsonpath={.spec.settings.scheduler} {.status.observedGeneration} {.status.conditions[?(@.type==\"Accepted\")].status}";
         let words = ["get", "proxyconfig", "default", "-o", path];
-        let waits = lab.stage.waits;
-        let told = || Ok((lab.plane.kubectl(&words)? == "lc 2 True").then_some(()));
-        waits.until("the settings to be accepted", WRITTEN, LOOK, told, || {
-            format!("{:?}", lab.plane.kubectl(&words))
+        lab.eventually("the settings to be accepted", WRITTEN, || {
+            let found = lab.plane.kubectl(&words)?;
+            ensure!(found == "lc 2 True", "{found:?}");
+            Ok(())
         })
     };
     checks.check("and settings of it are in force", accepted());

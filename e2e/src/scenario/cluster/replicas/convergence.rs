@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{LOOK, MOVED, NODES, Replicas, pod};
+use super::{MOVED, NODES, Replicas, pod};
 use crate::control_plane::Reach;
 use crate::control_plane::kubelet::LabNode;
 use crate::light_agents::FAILURE;
@@ -22,7 +22,7 @@ const ACCESS: &str = include_str!("../../../../api/convergence.yaml");
 
 /// Asks as one of these accounts.
 struct Plugin<'a> {
-    replicas: &'a Replicas<'a, 'a>,
+    replicas: &'a Replicas<'a>,
     controllers: String,
     kubeconfig: String,
 }
@@ -66,7 +66,14 @@ impl Plugin<'_> {
 
     /// Waits for what comes in time.
     fn converges(&self, more: &[&str]) -> Result<Value> {
-        let seconds = self.replicas.stage.waits.limit(MOVED).as_secs().to_string();
+        let seconds = self
+            .replicas
+            .rig
+            .stage
+            .waits
+            .limit(MOVED)
+            .as_secs()
+            .to_string();
         let (code, verdict) = self.wait(&[&["--timeout", &seconds], more].concat())?;
         ensure!(code == 0, "it ended with {code}: {verdict}");
         ensure!(verdict["converged"] == true, "{verdict}");
@@ -74,8 +81,9 @@ impl Plugin<'_> {
     }
 }
 
-pub(super) fn run(replicas: &Replicas<'_, '_>, checks: &mut Checks) -> Result<()> {
-    let rig = replicas.rig;
+pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    let replicas = &*replicas;
+    let rig = &replicas.rig;
     rig.plane.apply(ACCESS)?;
     let pages = replicas.all.iter().map(super::Replica::pages);
     let pages: Option<Vec<_>> = pages.collect();
@@ -123,19 +131,10 @@ fn on_all(verdict: &Value) -> Result<()> {
 fn address_of(plugin: &Plugin<'_>, name: &str) -> Result<IpAddr> {
     let path = "jsonpath={.status.podIP}";
     let words = ["get", "pod", name, "-o", path];
-    let address = || {
-        Ok(plugin
-            .replicas
-            .rig
-            .plane
-            .kubectl(&words)?
-            .trim()
-            .parse()
-            .ok())
-    };
-    let waits = plugin.replicas.stage.waits;
-    waits.until("the pod to have an address", MOVED, LOOK, address, || {
-        name.to_owned()
+    let rig = &plugin.replicas.rig;
+    rig.eventually("the pod to have an address", MOVED, || {
+        let address = rig.plane.kubectl(&words)?;
+        address.trim().parse().with_context(|| name.to_owned())
     })
 }
 
@@ -161,15 +160,13 @@ fn wait_slice(plugin: &Plugin<'_>, address: IpAddr, there: bool) -> Result<()> {
     let path =
         "jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.addresses[0]} {end}";
     let words = ["get", "endpointslices", "-l", of_service, "-o", path];
-    let told = || {
-        let text = plugin.replicas.rig.plane.kubectl(&words)?;
-        let address = address.to_string();
-        let found = text.split_whitespace().any(|word| word == address);
-        Ok((found == there).then_some(()))
-    };
-    let waits = plugin.replicas.stage.waits;
-    waits.until("the slice to follow", MOVED, LOOK, told, || {
-        address.to_string()
+    let rig = &plugin.replicas.rig;
+    rig.eventually("the slice to follow", MOVED, || {
+        let text = rig.plane.kubectl(&words)?;
+        let wanted = address.to_string();
+        let found = text.split_whitespace().any(|word| word == wanted);
+        ensure!(found == there, "{address} is there: {found}");
+        Ok(())
     })
 }
 
@@ -221,13 +218,12 @@ fn unseen(plugin: &Plugin<'_>) -> Result<()> {
     let node = LabNode::numbered(WITHOUT_AGENT);
     plugin.replicas.rig.kubelet.register(&node.object())?;
     let name = format!("node-{WITHOUT_AGENT}");
-    let known = || {
+    let rig = &plugin.replicas.rig;
+    rig.eventually("controllers to know the node", MOVED, || {
         let (_, verdict) = plugin.wait(&["--timeout", "0", "--unseen", "3600"])?;
-        Ok((verdict["waiting"][0]["node"] == name.as_str()).then_some(()))
-    };
-    let waits = plugin.replicas.stage.waits;
-    waits.until("controllers to know the node", MOVED, LOOK, known, || {
-        name.clone()
+        let known = verdict["waiting"][0]["node"] == name.as_str();
+        ensure!(known, "{name} is not in {verdict}");
+        Ok(())
     })?;
     let verdict = plugin.converges(&["--unseen", "1"])?;
     on_all(&verdict)?;

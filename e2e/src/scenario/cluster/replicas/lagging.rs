@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use portolan_plan::PlanHash;
 
 use super::delay::Delay;
-use super::{LOOK, MOVED, Replicas, pod};
+use super::{MOVED, Replicas, pod};
 use crate::scenario::Checks;
 use crate::traffic::http;
 use crate::waits::sleep_until;
@@ -20,11 +20,7 @@ const STILL: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Starts this one, lets it lag behind, and ends the others.
-pub(super) fn run(
-    replicas: &mut Replicas<'_, '_>,
-    lagging: &str,
-    checks: &mut Checks,
-) -> Result<()> {
+pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Checks) -> Result<()> {
     let replica = replicas.named(lagging)?;
     let delay = Delay::before(&replica.kubeconfig)?;
     replica.start()?;
@@ -42,18 +38,15 @@ pub(super) fn run(
             running.kill()?;
         }
     }
-    let console = replicas.stage.console;
+    let console = replicas.rig.stage.console;
     console.line(&format!(
         "only controller {lagging} is left, which has not read what agents know"
     ));
-    sleep_until(Instant::now() + replicas.stage.waits.limit(ALONE))?;
-    checks.check(
+    sleep_until(Instant::now() + replicas.rig.stage.waits.limit(ALONE))?;
+    checks.require(
         "agents that know more than a controller that lags keep it",
-        {
-            let now = replicas.hashes()?;
-            let kept = now == newest;
-            kept.then_some(()).context("some were given another plan")
-        },
+        replicas.hashes()? == newest,
+        "some were given another plan",
     );
     checks.check("it was asked by all of them", {
         let said = replicas.named(lagging)?.said().split_off(mark);
@@ -85,46 +78,33 @@ pub(super) fn run(
     Ok(())
 }
 
-impl Replicas<'_, '_> {
-    fn hashes(&self) -> Result<Vec<Option<PlanHash>>> {
-        let agents = self.rig.agents()?;
-        Ok(agents.nodes().map(|node| agents.hash(node)).collect())
-    }
-
+impl Replicas<'_> {
     fn wait_ready(&mut self, name: &str) -> Result<()> {
-        let waits = self.stage.waits;
+        let waits = self.rig.stage.waits;
         let replica = self.named(name)?;
-        let ready = || {
-            let Some(address) = replica.pages() else {
-                return Ok(None);
-            };
-            let answer = http::get(address, "/readyz", waits.limit(ANSWER));
-            Ok(answer
-                .is_ok_and(|answer| answer.status == 200)
-                .then_some(()))
-        };
-        waits.until("it to be ready", MOVED, LOOK, ready, || replica.said())
+        waits.eventually("it to be ready", MOVED, || {
+            let address = replica.pages().context("it has no pages")?;
+            let answer = http::get(address, "/readyz", waits.limit(ANSWER))?;
+            ensure!(answer.status == 200, "{answer:?}");
+            Ok(())
+        })
     }
 
     /// Waits until every agent has another plan than before, and none has had a newer one for a while.
     fn wait_all_news(&self, before: &[Option<PlanHash>]) -> Result<()> {
         let mut last = self.hashes()?;
         let mut since = Instant::now();
-        let waits = self.stage.waits;
-        waits.until(
-            "agents of the others to follow",
-            MOVED,
-            LOOK,
-            || {
-                let now = self.hashes()?;
-                if now != last {
-                    since = Instant::now();
-                    last = now;
-                }
-                let all = last.iter().zip(before).all(|(now, before)| now != before);
-                Ok((all && since.elapsed() >= waits.limit(STILL)).then_some(()))
-            },
-            || self.said(),
-        )
+        let still = self.rig.stage.waits.limit(STILL);
+        self.eventually("agents of the others to follow", MOVED, || {
+            let now = self.hashes()?;
+            if now != last {
+                since = Instant::now();
+                last = now;
+            }
+            let all = last.iter().zip(before).all(|(now, before)| now != before);
+            ensure!(all, "some have the plan of before");
+            ensure!(since.elapsed() >= still, "they are given plans still");
+            Ok(())
+        })
     }
 }

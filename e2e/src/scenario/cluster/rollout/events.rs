@@ -3,17 +3,18 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{STEP, Story};
+use super::super::replicas::Replicas;
+use super::STEP;
 use crate::scenario::Checks;
 
 /// Warnings about Services are stored twice a minute at most.
 const STORED: Duration = Duration::from_secs(60);
 
 /// After some nodes failed and a change was taken back.
-pub(super) fn after_failure(story: &Story<'_, '_>, checks: &mut Checks, failed: &[String]) {
+pub(super) fn after_failure(replicas: &Replicas<'_>, checks: &mut Checks, failed: &[String]) {
     let of_nodes = |event: &Value| {
         event["type"] == "Warning"
             && event["reason"] == "OperationsFailed"
@@ -24,7 +25,7 @@ pub(super) fn after_failure(story: &Story<'_, '_>, checks: &mut Checks, failed: 
     };
     checks.check(
         "an event tells of a node that failed (S-209)",
-        told(story, STEP, of_nodes),
+        told(replicas, STEP, of_nodes),
     );
     let of_settings = |event: &Value| {
         event["type"] == "Warning"
@@ -33,26 +34,25 @@ pub(super) fn after_failure(story: &Story<'_, '_>, checks: &mut Checks, failed: 
     };
     checks.check(
         "an event tells that the change was taken back",
-        told(story, STEP, of_settings),
+        told(replicas, STEP, of_settings),
     );
 }
 
 /// With a Service that cannot be meant so.
-pub(super) fn of_service(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn of_service(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let annotate = |value: &str| {
         let words = ["annotate", "service", "web", "--overwrite", value];
-        story.rig.plane.kubectl(&words)
+        replicas.rig.plane.kubectl(&words)
     };
     annotate("proxy.portolan.dev/drain=tomorrow")?;
-    let described = || {
+    let seen = replicas.eventually("the event", STORED, || {
         let words = ["describe", "service", "web"];
-        let text = story.rig.plane.kubectl(&words)?;
+        let text = replicas.rig.plane.kubectl(&words)?;
         let events = text.split("Events:").nth(1).unwrap_or_default();
-        Ok((events.contains("Warning") && events.contains("tomorrow")).then_some(()))
-    };
-    let missing = || format!("{:?}", story.rig.plane.kubectl(&["get", "events"]));
-    let waits = story.stage.waits;
-    let seen = waits.until("the event", STORED, super::LOOK, described, missing);
+        let told = events.contains("Warning") && events.contains("tomorrow");
+        ensure!(told, "{text}");
+        Ok(())
+    });
     checks.check(
         "kubectl describe service tells what is wrong with it (S-209)",
         seen,
@@ -61,15 +61,11 @@ pub(super) fn of_service(story: &Story<'_, '_>, checks: &mut Checks) -> Result<(
     Ok(())
 }
 
-fn told(story: &Story<'_, '_>, limit: Duration, is: impl Fn(&Value) -> bool) -> Result<()> {
-    let events = || -> Result<Vec<Value>> {
-        let words = ["get", "events.events.k8s.io", "-n", "default", "-o", "json"];
-        let list: Value = serde_json::from_str(&story.rig.plane.kubectl(&words)?)?;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
-    };
-    let asked = || Ok(events()?.iter().any(&is).then_some(()));
-    let missing = || {
-        let events = events().unwrap_or_default();
+fn told(replicas: &Replicas<'_>, limit: Duration, is: impl Fn(&Value) -> bool) -> Result<()> {
+    let words = ["get", "events.events.k8s.io", "-n", "default", "-o", "json"];
+    replicas.eventually("the event", limit, || {
+        let list: Value = serde_json::from_str(&replicas.rig.plane.kubectl(&words)?)?;
+        let events = list["items"].as_array().cloned().unwrap_or_default();
         let lines = events.iter().map(|event| {
             format!(
                 "{} {} {}/{}: {}",
@@ -80,10 +76,8 @@ fn told(story: &Story<'_, '_>, limit: Duration, is: impl Fn(&Value) -> bool) -> 
                 event["note"]
             )
         });
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    story
-        .stage
-        .waits
-        .until("the event", limit, super::LOOK, asked, missing)
+        let told = events.iter().any(&is);
+        ensure!(told, "{}", lines.collect::<Vec<_>>().join("\n"));
+        Ok(())
+    })
 }

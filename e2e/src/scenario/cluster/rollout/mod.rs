@@ -10,9 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::replicas::{self, Replica};
-use super::rig::{Rig, Size};
+use super::replicas::Replicas;
+use super::rig::Rig;
 use crate::control_plane::Options;
+use crate::harness::run_parts;
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
 
@@ -27,14 +28,6 @@ const NODES: u8 = 12;
 const STEP: Duration = Duration::from_secs(30);
 /// Until another controller leads, which has 15 s without a word behind it, and a wave is through.
 const TAKEN: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(100);
-
-/// Everything, as the story goes on.
-struct Story<'r, 'a> {
-    rig: &'r Rig<'a>,
-    stage: &'a Stage,
-    replicas: Vec<Replica>,
-}
 
 /// How far a rollout is, and which nodes have which scheduler.
 #[derive(Debug)]
@@ -54,107 +47,98 @@ impl Seen {
     }
 }
 
-impl Story<'_, '_> {
-    fn patch(&self, spec: &Value) -> Result<()> {
-        self.rig.configure(spec)
-    }
+/// The status first: nodes may be ahead of what was read, never behind it for long.
+fn look(rig: &Rig<'_>) -> Result<Seen> {
+    let words = ["get", "proxyconfig", "-o", "json"];
+    let configs: Value = serde_json::from_str(&rig.plane.kubectl(&words)?)?;
+    // The controller that leads makes it; until then there is none.
+    let config = &configs["items"][0];
+    let agents = rig.agents()?;
+    let nodes = agents
+        .nodes()
+        .filter_map(|node| Some((node.to_owned(), agents.scheduler(node)?)));
+    Ok(Seen {
+        status: config["status"]["rollout"].clone(),
+        nodes: nodes.collect(),
+    })
+}
 
-    /// The status first: nodes may be ahead of what was read, never behind it for long.
-    fn look(&self) -> Result<Seen> {
-        let words = ["get", "proxyconfig", "-o", "json"];
-        let configs: Value = serde_json::from_str(&self.rig.plane.kubectl(&words)?)?;
-        // The controller that leads makes it; until then there is none.
-        let config = &configs["items"][0];
-        let agents = self.rig.agents()?;
-        let nodes = agents
-            .nodes()
-            .filter_map(|node| Some((node.to_owned(), agents.scheduler(node)?)));
-        Ok(Seen {
-            status: config["status"]["rollout"].clone(),
-            nodes: nodes.collect(),
-        })
-    }
-
-    /// Waits until the rollout is as somebody wants it.
-    fn until(&self, what: &str, limit: Duration, is: impl Fn(&Seen) -> bool) -> Result<Seen> {
-        let asked = || Ok(Some(self.look()?).filter(|seen| is(seen)));
-        let missing = || format!("{:?}\n{}", self.look(), self.said());
-        self.stage.waits.until(what, limit, LOOK, asked, missing)
-    }
-
-    fn said(&self) -> String {
-        replicas::last_words(&self.replicas)
-    }
-
-    fn leader(&self) -> Result<String> {
-        replicas::holder(self.rig)
-    }
+/// Waits until the rollout is as somebody wants it.
+fn until(
+    replicas: &Replicas<'_>,
+    what: &str,
+    limit: Duration,
+    is: impl Fn(&Seen) -> bool,
+) -> Result<Seen> {
+    replicas.eventually(what, limit, || {
+        let seen = look(&replicas.rig)?;
+        ensure!(is(&seen), "{seen:?}");
+        Ok(seen)
+    })
 }
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    let size = Size {
-        nodes: NODES,
-        pods_a_node: 1,
-    };
-    let mut rig = Rig::start(stage, Options::default(), &size)?;
+    let rig = Rig::start(stage, Options::default(), NODES, 1)?;
     // Nodes alternate between two zones; every third one is in another.
-    let zone = "topology.kubernetes.io/zone=zone-3";
-    let third = [
-        "label",
-        "nodes",
-        "node-3",
-        "node-6",
-        "node-9",
-        "node-12",
-        zone,
-        "--overwrite",
-    ];
-    rig.plane.kubectl(&third)?;
-    let replicas = replicas::start_all(&rig, &["a", "b"])?;
-    replicas::connect(&mut rig, &replicas, NODES)?;
-    rig.wait_first_plans()?;
-    let mut story = Story {
-        rig: &rig,
-        stage,
-        replicas,
-    };
-    begin(&story, checks)?;
-    let canary = waves(&mut story, checks)?;
-    gate(&story, checks, &canary)?;
-    plugin::run(&story, checks)?;
-    events::of_service(&story, checks)?;
-    let forbidden = rig.audit()?.forbidden();
-    checks.require(
-        "nobody does what it may not",
-        forbidden.is_empty(),
-        &format!("{forbidden:?}"),
-    );
+    let third = "label nodes node-3 node-6 node-9 node-12";
+    let zone = "topology.kubernetes.io/zone=zone-3 --overwrite";
+    rig.plane.kubectl_line(&format!("{third} {zone}"))?;
+    let mut replicas = Replicas::start(rig, &["a", "b"])?;
+    replicas.connect(NODES)?;
+    replicas.rig.wait_first_plans()?;
+    run_parts(
+        &mut replicas,
+        checks,
+        &[
+            ("without waves", begin),
+            ("waves and a gate", waves_and_gate),
+            ("the plugin", plugin::run),
+            ("events", events::of_service),
+            ("rights", rights),
+        ],
+    )
+}
+
+fn waves_and_gate(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    let canary = waves(replicas, checks)?;
+    gate(replicas, checks, &canary)
+}
+
+fn rights(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    let nothing = replicas.rig.audit()?.nothing_forbidden();
+    checks.check("nobody does what it may not", nothing);
     Ok(())
 }
 
 /// Without waves, a change reaches all nodes at once; the waves are asked for then.
-fn begin(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
-    story.until("the first revision", STEP, |seen| {
+fn begin(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    until(replicas, "the first revision", STEP, |seen| {
         seen.text("currentRevision") == "default-1"
     })?;
-    story.patch(&json!({"settings": {"scheduler": "wrr"}}))?;
-    let all = story.until("all nodes to have a change", STEP, |seen| {
+    replicas
+        .rig
+        .configure(&json!({"settings": {"scheduler": "wrr"}}))?;
+    let all = until(replicas, "all nodes to have a change", STEP, |seen| {
         seen.with("wrr").len() == usize::from(NODES)
     });
     checks.check(
         "without waves a change reaches all nodes at once",
         all.map(drop),
     );
-    story.until("it to be recorded", STEP, |seen| {
+    until(replicas, "it to be recorded", STEP, |seen| {
         seen.text("currentRevision") == "default-2"
     })?;
-    story.patch(&json!({"rollout": {"soak": "1s", "maxParallel": 2}}))
+    replicas
+        .rig
+        .configure(&json!({"rollout": {"soak": "1s", "maxParallel": 2}}))
 }
 
 /// A change goes through all waves.
-fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
-    story.patch(&json!({"settings": {"scheduler": "lc"}}))?;
-    let seen = story.until("the canary to be watched", STEP, |seen| {
+fn waves(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<String> {
+    replicas
+        .rig
+        .configure(&json!({"settings": {"scheduler": "lc"}}))?;
+    let seen = until(replicas, "the canary to be watched", STEP, |seen| {
         seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
     })?;
     let with = seen.with("lc");
@@ -165,7 +149,7 @@ fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
     );
     let canary = with.first().context("nobody has it")?.to_string();
     let canary_zone = zone_of(&canary);
-    let seen = story.until("the first zone", STEP, |seen| {
+    let seen = until(replicas, "the first zone", STEP, |seen| {
         seen.text("wave") == "zone zone-1" && seen.with("lc").len() > 1
     })?;
     let with = seen.with("lc");
@@ -175,8 +159,10 @@ fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
         with.iter().all(inside),
         &format!("{seen:?}"),
     );
-    killed(story, checks, &canary)?;
-    let end = story.until("the end", STEP, |seen| seen.text("phase") == "Complete")?;
+    killed(replicas, checks, &canary)?;
+    let end = until(replicas, "the end", STEP, |seen| {
+        seen.text("phase") == "Complete"
+    })?;
     let all = end.with("lc").len() == usize::from(NODES);
     checks.require("in the end all nodes have it", all, &format!("{end:?}"));
     ensure!(
@@ -187,22 +173,16 @@ fn waves(story: &mut Story<'_, '_>, checks: &mut Checks) -> Result<String> {
 }
 
 /// The leader is killed in the second zone.
-fn killed(story: &mut Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> {
-    story.until("the second zone", STEP, |seen| {
+fn killed(replicas: &mut Replicas<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
+    until(replicas, "the second zone", STEP, |seen| {
         seen.text("wave") == "zone zone-2"
     })?;
-    let leader = story.leader()?;
-    story
-        .stage
-        .console
-        .line(&format!("controller {leader} leads and is killed"));
-    let replica = story
-        .replicas
-        .iter_mut()
-        .find(|replica| replica.name == leader);
-    let running = replica.and_then(|replica| replica.running.take());
+    let leader = replicas.holder()?;
+    let console = replicas.rig.stage.console;
+    console.line(&format!("controller {leader} leads and is killed"));
+    let running = replicas.named(&leader)?.running.take();
     running.context("it does not run")?.kill()?;
-    let left = story.look()?;
+    let left = look(&replicas.rig)?;
     let touched = left.status["touchedNodes"].as_u64().unwrap_or_default();
     let others = left
         .with("lc")
@@ -213,7 +193,7 @@ fn killed(story: &mut Story<'_, '_>, checks: &mut Checks, canary: &str) -> Resul
         others.count() == 0,
         &format!("{left:?}"),
     );
-    let seen = story.until("another one to go on", TAKEN, |seen| {
+    let seen = until(replicas, "another one to go on", TAKEN, |seen| {
         seen.text("wave") == "zone zone-3"
     })?;
     let reached = seen.status["touchedNodes"].as_u64().unwrap_or_default();
@@ -226,17 +206,19 @@ fn killed(story: &mut Story<'_, '_>, checks: &mut Checks, canary: &str) -> Resul
 }
 
 /// Nodes of the second zone do not take it.
-fn gate(story: &Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> {
-    let agents = story.rig.agents()?;
+fn gate(replicas: &Replicas<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
+    let agents = replicas.rig.agents()?;
     let second = agents
         .nodes()
         .filter(|node| zone_of(node) == "zone-2" && *node != canary);
     agents.dislike("sed", second);
-    story.patch(&json!({"settings": {"scheduler": "sed"}}))?;
-    story.until("the second zone", STEP, |seen| {
+    replicas
+        .rig
+        .configure(&json!({"settings": {"scheduler": "sed"}}))?;
+    until(replicas, "the second zone", STEP, |seen| {
         seen.text("wave") == "zone zone-2"
     })?;
-    let back = story.until("the change to be taken back", STEP, |seen| {
+    let back = until(replicas, "the change to be taken back", STEP, |seen| {
         seen.text("phase") == "RolledBack" && seen.with("lc").len() == usize::from(NODES)
     })?;
     let failed: Vec<_> = agents.disliked().collect();
@@ -253,11 +235,11 @@ fn gate(story: &Story<'_, '_>, checks: &mut Checks, canary: &str) -> Result<()> 
         reason,
     );
     let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
-    events::after_failure(story, checks, &failed);
+    events::after_failure(replicas, checks, &failed);
     Ok(())
 }
 
-/// The zone of a node, as this story gives them.
+/// The zone of a node, as this replicas gives them.
 fn zone_of(node: &str) -> &'static str {
     let number: u8 = node
         .strip_prefix("node-")

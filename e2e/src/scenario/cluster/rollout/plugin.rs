@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{NODES, STEP, Story};
+use super::super::replicas::Replicas;
+use super::{NODES, STEP, look, until};
 use crate::control_plane::Reach;
 use crate::program::Program;
 use crate::scenario::Checks;
@@ -27,7 +28,7 @@ ports: [{name: http, port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.244.1.77], conditions: {ready: true}}]
 ";
 
-impl Story<'_, '_> {
+impl Replicas<'_> {
     /// Runs it; its exit code, what it printed, and what it said beside that.
     fn plugin(&self, words: &[&str]) -> Result<(i32, String, String)> {
         let kubeconfig = self.rig.plane.kubeconfig(Reach::Here);
@@ -46,35 +47,35 @@ impl Story<'_, '_> {
     }
 }
 
-pub(super) fn run(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
-    story.rig.plane.apply(WEB)?;
-    try_again(story, checks)?;
-    hold_and_undo(story, checks)?;
+pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    replicas.rig.plane.apply(WEB)?;
+    try_again(replicas, checks)?;
+    hold_and_undo(replicas, checks)?;
     checks.check("rollout history names what can be gone back to", {
-        history(story)
+        history(replicas)
     });
     checks.check(
         "show: the plan that is made here is the one in force on the node",
-        in_force(story),
+        in_force(replicas),
     );
-    checks.check("top: all nodes are well", top(story));
+    checks.check("top: all nodes are well", top(replicas));
     checks.check(
         "diff: what two nodes have in common and what not",
-        differ(story),
+        differ(replicas),
     );
-    checks.check("explain: why an endpoint is served", explained(story));
-    checks.check("a node that is not there is named", unknown(story));
+    checks.check("explain: why an endpoint is served", explained(replicas));
+    checks.check("a node that is not there is named", unknown(replicas));
     checks.check("a shell can complete it", completes());
     Ok(())
 }
 
 /// What was taken back a moment ago fails again.
-fn try_again(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
-    let resumed = story.printed(&["rollout", "resume"])?;
-    story.until("it to be tried again", STEP, |seen| {
+fn try_again(replicas: &Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    let resumed = replicas.printed(&["rollout", "resume"])?;
+    until(replicas, "it to be tried again", STEP, |seen| {
         seen.text("phase") != "RolledBack"
     })?;
-    let seen = story.until("it to be taken back again", STEP, |seen| {
+    let seen = until(replicas, "it to be taken back again", STEP, |seen| {
         seen.text("phase") == "RolledBack" && seen.with(FORMER).len() == usize::from(NODES)
     });
     checks.check(
@@ -85,39 +86,45 @@ fn try_again(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn hold_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
+fn hold_and_undo(replicas: &Replicas<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
         "rollout pause",
-        story.printed(&["rollout", "pause"]).map(drop),
+        replicas.printed(&["rollout", "pause"]).map(drop),
     );
-    story.patch(&json!({"settings": {"scheduler": "wlc"}}))?;
-    let seen = story.until("the pause", STEP, |seen| seen.text("phase") == "Paused")?;
+    replicas
+        .rig
+        .configure(&json!({"settings": {"scheduler": "wlc"}}))?;
+    let seen = until(replicas, "the pause", STEP, |seen| {
+        seen.text("phase") == "Paused"
+    })?;
     checks.require(
         "a paused change reaches nobody",
         seen.with("wlc").is_empty(),
         &format!("{seen:?}"),
     );
-    let (code, printed, _) = story.plugin(&["rollout", "status"])?;
+    let (code, printed, _) = replicas.plugin(&["rollout", "status"])?;
     checks.require(
         "rollout status says that it is held, and ends with 1",
         code == 1 && printed.contains("is paused"),
         &printed,
     );
-    story.patch(&json!({"rollout": {"soak": "10m"}}))?;
-    story.printed(&["rollout", "resume"])?;
-    let seen = story.until("it to go on", STEP, |seen| {
+    replicas
+        .rig
+        .configure(&json!({"rollout": {"soak": "10m"}}))?;
+    replicas.printed(&["rollout", "resume"])?;
+    let seen = until(replicas, "it to go on", STEP, |seen| {
         seen.text("phase") == "Soaking" && seen.with("wlc").len() == 1
     });
     checks.check("rollout resume: it goes on with a canary", seen.map(drop));
-    let printed = story.printed(&["rollout", "undo"])?;
-    let seen = story.until("the undo", STEP, |seen| {
+    let printed = replicas.printed(&["rollout", "undo"])?;
+    let seen = until(replicas, "the undo", STEP, |seen| {
         seen.text("phase") == "Complete" && seen.with(FORMER).len() == usize::from(NODES)
     });
     checks.check(
         "rollout undo: the canary has again what it had",
         seen.map(drop),
     );
-    let printed = printed + &story.printed(&["rollout", "status"])?;
+    let printed = printed + &replicas.printed(&["rollout", "status"])?;
     checks.require(
         "it is told that the spec is not in force then",
         printed.matches("redo").count() == 2,
@@ -126,9 +133,9 @@ fn hold_and_undo(story: &Story<'_, '_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn history(story: &Story<'_, '_>) -> Result<()> {
-    let current = story.look()?.text("currentRevision").to_owned();
-    let printed = story.printed(&["rollout", "history"])?;
+fn history(replicas: &Replicas<'_>) -> Result<()> {
+    let current = look(&replicas.rig)?.text("currentRevision").to_owned();
+    let printed = replicas.printed(&["rollout", "history"])?;
     let in_force = printed.lines().filter(|line| line.ends_with("in force"));
     let in_force: Vec<_> = in_force.collect();
     ensure!(
@@ -139,31 +146,31 @@ fn history(story: &Story<'_, '_>) -> Result<()> {
     Ok(())
 }
 
-fn in_force(story: &Story<'_, '_>) -> Result<()> {
-    let asked = || {
-        let (code, printed, said) = story.plugin(&["show", "node-1", "-o", "json"])?;
+fn in_force(replicas: &Replicas<'_>) -> Result<()> {
+    let printed = replicas.eventually("the same plan", STEP, || {
+        let (code, printed, said) = replicas.plugin(&["show", "node-1", "-o", "json"])?;
         ensure!(code == 0, "it ended with {code}: {said}");
-        let plan: Value = serde_json::from_str(&printed)?;
-        ensure!(plan["settings"]["scheduler"] == FORMER, "{printed}");
-        Ok(said.contains("node-1 has this plan in force").then_some(()))
-    };
-    let missing = || format!("{:?}", story.plugin(&["show", "node-1"]));
-    let waits = story.stage.waits;
-    waits.until("the same plan", STEP, super::LOOK, asked, missing)
+        let in_force = said.contains("node-1 has this plan in force");
+        ensure!(in_force, "{said}");
+        Ok(printed)
+    })?;
+    let plan: Value = serde_json::from_str(&printed)?;
+    ensure!(plan["settings"]["scheduler"] == FORMER, "{printed}");
+    Ok(())
 }
 
-fn top(story: &Story<'_, '_>) -> Result<()> {
-    let rows: Value = serde_json::from_str(&story.printed(&["top", "-o", "json"])?)?;
+fn top(replicas: &Replicas<'_>) -> Result<()> {
+    let rows: Value = serde_json::from_str(&replicas.printed(&["top", "-o", "json"])?)?;
     let rows = rows.as_array().context("it is no list")?;
     ensure!(rows.len() == usize::from(NODES), "{rows:?}");
     ensure!(rows.iter().all(|row| row["state"] == "InForce"), "{rows:?}");
-    let table = story.printed(&["top", "-n", "3"])?;
+    let table = replicas.printed(&["top", "-n", "3"])?;
     ensure!(table.contains("and 9 more"), "{table}");
     Ok(())
 }
 
-fn differ(story: &Story<'_, '_>) -> Result<()> {
-    let (code, printed, said) = story.plugin(&["diff", "node-1", "node-2", "-o", "json"])?;
+fn differ(replicas: &Replicas<'_>) -> Result<()> {
+    let (code, printed, said) = replicas.plugin(&["diff", "node-1", "node-2", "-o", "json"])?;
     ensure!(code == 1, "it ended with {code}: {said}");
     let difference: Value = serde_json::from_str(&printed)?;
     let zones = difference["nodes"].to_string();
@@ -171,20 +178,20 @@ fn differ(story: &Story<'_, '_>) -> Result<()> {
         zones.contains("zone-1") && zones.contains("zone-2"),
         "{printed}"
     );
-    let (code, printed, said) = story.plugin(&["diff", "node-1", "node-1"])?;
+    let (code, printed, said) = replicas.plugin(&["diff", "node-1", "node-1"])?;
     ensure!(code == 0 && printed.contains("Nothing"), "{printed}{said}");
     Ok(())
 }
 
-fn explained(story: &Story<'_, '_>) -> Result<()> {
+fn explained(replicas: &Replicas<'_>) -> Result<()> {
     let words = ["explain", "--node", "node-1", "--service", "default/web"];
-    let table = story.printed(&words)?;
+    let table = replicas.printed(&words)?;
     ensure!(table.contains("10.244.1.77"), "{table}");
     Ok(())
 }
 
-fn unknown(story: &Story<'_, '_>) -> Result<()> {
-    let (code, _, said) = story.plugin(&["show", "node-99"])?;
+fn unknown(replicas: &Replicas<'_>) -> Result<()> {
+    let (code, _, said) = replicas.plugin(&["show", "node-99"])?;
     ensure!(code == 2, "it ended with {code}: {said}");
     let expected = format!("error: Node node-99: not in the cluster (there are {NODES}: node-1");
     ensure!(said.starts_with(&expected), "{said}");

@@ -5,23 +5,24 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use portolan_agent::receive::{Access, Address, Tls, Trust};
 
+use super::super::bulk::Bulk;
 use super::super::rig::Rig;
 use super::authority::{Authority, Files, NAME, replace};
 use super::tokens::{ACCOUNT, AUDIENCE, NAMESPACE};
+use crate::harness::Environment;
 use crate::light_agents::LightAgents;
-use crate::scenario::Stage;
 
 /// How long the controller may need to listen, on hardware.
 const START: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Everything of this scenario.
-pub(super) struct Lab<'r, 'a> {
-    pub(super) rig: &'r mut Rig<'a>,
-    pub(super) stage: &'a Stage,
+pub(super) struct Lab<'a> {
+    pub(super) rig: Rig<'a>,
+    /// Creates many objects at once, and tokens.
+    pub(super) bulk: Bulk,
     pub(super) files: Files,
     pub(super) ca: PathBuf,
     pub(super) authority: Authority,
@@ -31,12 +32,8 @@ pub(super) struct Lab<'r, 'a> {
     admin: Option<SocketAddr>,
 }
 
-impl<'r, 'a> Lab<'r, 'a> {
-    pub(super) fn new(
-        rig: &'r mut Rig<'a>,
-        stage: &'a Stage,
-        tokens: Vec<(String, String)>,
-    ) -> Result<Self> {
+impl<'a> Lab<'a> {
+    pub(super) fn new(rig: Rig<'a>, bulk: Bulk, tokens: Vec<(String, String)>) -> Result<Self> {
         let authority = Authority::new("first")?;
         let files = Files {
             certificate: rig.file("tls.crt"),
@@ -48,7 +45,7 @@ impl<'r, 'a> Lab<'r, 'a> {
         replace(&ca, &authority.pem())?;
         Ok(Self {
             rig,
-            stage,
+            bulk,
             files,
             ca,
             authority,
@@ -93,35 +90,24 @@ impl<'r, 'a> Lab<'r, 'a> {
     }
 
     fn wait_word(&self, line: &str, key: &str) -> Result<SocketAddr> {
-        let rig = &self.rig;
-        self.stage.waits.until(
-            line,
-            START,
-            LOOK,
-            || {
-                let said = rig.controller_said()?;
-                let line = said.lines().find(|words| words.contains(line));
-                let value = line.and_then(|line| line.split_once(key));
-                let value = value.and_then(|(_, rest)| rest.split_whitespace().next());
-                Ok(value.and_then(|value| value.parse().ok()))
-            },
-            || rig.controller_said().unwrap_or_default(),
-        )
+        self.rig.eventually(line, START, || {
+            let said = self.rig.controller_said()?;
+            let line = said.lines().find(|words| words.contains(line));
+            let value = line.and_then(|line| line.split_once(key));
+            let value = value.and_then(|(_, rest)| rest.split_whitespace().next());
+            value
+                .and_then(|value| value.parse().ok())
+                .with_context(|| said.clone())
+        })
     }
 
     fn wait_ready(&self) -> Result<()> {
-        self.stage.waits.until(
-            "the controller to be ready",
-            START,
-            LOOK,
-            || {
-                Ok(self
-                    .page("/readyz")
-                    .is_ok_and(|page| page.0 == 200)
-                    .then_some(()))
-            },
-            || format!("{:?}", self.page("/readyz")),
-        )
+        self.rig
+            .eventually("the controller to be ready", START, || {
+                let page = self.page("/readyz")?;
+                ensure!(page.0 == 200, "{page:?}");
+                Ok(())
+            })
     }
 
     /// Where its pages are.
@@ -198,16 +184,25 @@ impl<'r, 'a> Lab<'r, 'a> {
     /// Waits until agents have opened so many streams since they were started, and have one now.
     pub(super) fn wait_streams(&self, on_hardware: Duration, streams: u64) -> Result<()> {
         let agents = self.rig.agents()?;
-        let troubled = || {
-            let mut nodes = agents.nodes();
-            nodes.find_map(|node| agents.link(node).trouble)
-        };
-        self.stage.waits.until(
-            "all agents to have a stream",
-            on_hardware,
-            LOOK,
-            || Ok((agents.streams() >= streams && troubled().is_none()).then_some(())),
-            || format!("{} streams, {:?}", agents.streams(), troubled()),
-        )
+        self.rig
+            .eventually("all agents to have a stream", on_hardware, || {
+                let trouble = agents.nodes().find_map(|node| agents.link(node).trouble);
+                let count = agents.streams();
+                ensure!(
+                    count >= streams && trouble.is_none(),
+                    "{count} streams, {trouble:?}"
+                );
+                Ok(())
+            })
+    }
+}
+
+impl Environment for Lab<'_> {
+    fn check_running(&self) -> Result<()> {
+        self.rig.check_running()
+    }
+
+    fn with_logs(&self, error: Error) -> Error {
+        self.rig.with_logs(error)
     }
 }

@@ -13,7 +13,7 @@ mod tokens;
 /// For whoever else has agents with tokens.
 pub(in crate::scenario) mod agents {
     pub(crate) use super::authority::{Authority, NAME};
-    pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, issue, pod};
+    pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, bound, issue, pod};
 }
 
 use std::time::Duration;
@@ -21,8 +21,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::bulk::Bulk;
-use super::rig::{Rig, Size};
+use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
+use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
 use lab::Lab;
 
@@ -45,11 +46,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         controllers: vec!["namespace-controller".into()],
         ..Options::default()
     };
-    let size = Size {
-        nodes: NODES + 1,
-        pods_a_node: 2,
-    };
-    let mut rig = Rig::start(stage, options, &size)?;
+    let rig = Rig::start(stage, options, NODES + 1, 2)?;
     rig.plane.apply(tokens::ACCOUNTS)?;
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     let nodes: Vec<_> = (1..=NODES + 1)
@@ -59,25 +56,36 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     bulk.create(tokens::NAMESPACE, pods)?;
     bulk.create(tokens::NAMESPACE, [tokens::pod(tokens::OTHER, "node-1")])?;
     let issued = tokens::issue_in(&bulk, tokens::ACCOUNT, &nodes, tokens::AUDIENCE)?;
-    let mut lab = Lab::new(&mut rig, stage, nodes.into_iter().zip(issued).collect())?;
+    let tokens = nodes.into_iter().zip(issued).collect();
+    let mut lab = Lab::new(rig, bulk, tokens)?;
     lab.start_controller(&["--token-review-period", "5"])?;
     lab.start_agents(usize::from(FEW))?;
+    run_parts(
+        &mut lab,
+        checks,
+        &[
+            ("agents with tokens", connected),
+            ("pages", pages::run),
+            ("refusals", refusals::run),
+            ("certificates that are replaced", rotation::run),
+            ("agents that come back together", storm),
+            ("a certificate of its own", own::run),
+            ("rights", rights),
+        ],
+    )
+}
+
+fn connected(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let connected = lab.rig.wait_first_plans();
     checks.check(
         &format!("{FEW} agents with tokens of their own pods have their plans"),
         connected,
     );
-    pages::run(&lab, checks)?;
-    refusals::run(&mut lab, &bulk, checks)?;
-    rotation::run(&mut lab, checks)?;
-    storm(&mut lab, checks)?;
-    own::run(&mut lab, checks)?;
-    rights(&lab, checks)?;
-    lab.rig.check_running()
+    Ok(())
 }
 
 /// All agents lose their controller and find another one that knows nobody yet.
-fn storm(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+fn storm(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.start_agents(usize::from(NODES))?;
     lab.wait_streams(PLANS, u64::from(NODES))?;
     let before = lab.reviews()?;
@@ -89,7 +97,7 @@ fn storm(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
         together,
     );
     let reviews = lab.reviews()? - before;
-    lab.stage.console.line(&format!(
+    lab.rig.stage.console.line(&format!(
         "{NODES} agents that came back together cost {reviews} TokenReviews"
     ));
     let most = usize::from(NODES);
@@ -104,14 +112,10 @@ fn storm(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn rights(lab: &Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
-    let forbidden = lab.rig.audit()?.forbidden();
+fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
         "the controller needs no more rights than it has",
-        (|| {
-            ensure!(forbidden.is_empty(), "it was forbidden to {forbidden:?}");
-            Ok(())
-        })(),
+        lab.rig.audit()?.nothing_forbidden(),
     );
     Ok(())
 }

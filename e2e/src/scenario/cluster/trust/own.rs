@@ -11,7 +11,6 @@ use crate::scenario::Checks;
 
 /// Until agents are back, on hardware.
 const BACK: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(200);
 const AGENTS: u8 = 5;
 const KEPT: [&str; 4] = [
     "--tls-secret",
@@ -20,20 +19,15 @@ const KEPT: [&str; 4] = [
     "portolan/controller-ca",
 ];
 
-pub(super) fn run(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.rig.kill_controller()?;
     lab.start_controller_showing(&KEPT)?;
-    let bundle = lab.stage.waits.until(
-        "the controller to say whom to believe",
-        BACK,
-        LOOK,
-        || {
-            Ok(bundle(lab)
-                .ok()
-                .filter(|bundle| bundle.contains("BEGIN CERTIFICATE")))
-        },
-        || lab.rig.controller_said().unwrap_or_default(),
-    )?;
+    let what = "the controller to say whom to believe";
+    let bundle = lab.rig.eventually(what, BACK, || {
+        let bundle = bundle(lab)?;
+        ensure!(bundle.contains("BEGIN CERTIFICATE"), "{bundle}");
+        Ok(bundle)
+    })?;
     replace(&lab.ca, &bundle)?;
     lab.start_agents(usize::from(AGENTS))?;
     checks.check(
@@ -58,16 +52,8 @@ pub(super) fn run(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn bundle(lab: &Lab<'_, '_>) -> Result<String> {
-    let path = "jsonpath={.data.ca\\.crt}";
-    let words = [
-        "get",
-        "configmap",
-        "controller-ca",
-        "-n",
-        NAMESPACE,
-        "-o",
-        path,
-    ];
-    lab.rig.plane.kubectl(&words)
+fn bundle(lab: &Lab<'_>) -> Result<String> {
+    lab.rig.plane.kubectl_line(&format!(
+        "get configmap controller-ca -n {NAMESPACE} -o jsonpath={{.data.ca\\.crt}}"
+    ))
 }

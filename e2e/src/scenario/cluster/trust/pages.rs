@@ -14,7 +14,7 @@ use crate::scenario::Checks;
 
 const ACCESS: &str = include_str!("../../../../api/convergence.yaml");
 
-pub(super) fn run(lab: &Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.rig.plane.apply(ACCESS)?;
     checks.check(
         "kubectl proxyplan asks over TLS on which nodes a Service is",
@@ -28,7 +28,7 @@ pub(super) fn run(lab: &Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// Waits for `kubernetes`, which is always there; how it ended, and what it printed.
-fn wait(lab: &Lab<'_, '_>, ca: &Path, seconds: u64) -> Result<(i32, Value)> {
+fn wait(lab: &Lab<'_>, ca: &Path, seconds: u64) -> Result<(i32, Value)> {
     let words = ["create", "token", "pipeline", "-n", "portolan"];
     let token = lab.rig.file("token-of-pipeline");
     replace(&token, lab.rig.plane.kubectl(&words)?.trim())?;
@@ -65,15 +65,15 @@ fn wait(lab: &Lab<'_, '_>, ca: &Path, seconds: u64) -> Result<(i32, Value)> {
     Ok((code, verdict))
 }
 
-fn believed(lab: &Lab<'_, '_>) -> Result<()> {
-    let seconds = lab.stage.waits.limit(PLANS).as_secs();
+fn believed(lab: &Lab<'_>) -> Result<()> {
+    let seconds = lab.rig.stage.waits.limit(PLANS).as_secs();
     let (code, verdict) = wait(lab, &lab.ca, seconds)?;
     ensure!(code == 0, "it ended with {code}: {verdict}");
     ensure!(verdict["inForce"] == u64::from(FEW), "{verdict}");
     Ok(())
 }
 
-fn unbelieved(lab: &Lab<'_, '_>) -> Result<()> {
+fn unbelieved(lab: &Lab<'_>) -> Result<()> {
     let ca = lab.rig.file("somebody-else.crt");
     replace(&ca, &Authority::new("somebody else")?.pem())?;
     let (code, verdict) = wait(lab, &ca, 1)?;

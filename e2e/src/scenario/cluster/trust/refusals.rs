@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use portolan_agent::receive::{Access, Tls, Trust};
 
-use super::super::bulk::Bulk;
 use super::authority::{Authority, replace};
 use super::lab::Lab;
 use super::tokens::{self, ACCOUNT, AUDIENCE, OTHER};
@@ -14,7 +13,8 @@ use crate::scenario::Checks;
 
 /// Until an agent has been refused, on hardware; and until a stream whose pod is gone has ended.
 const REFUSED: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(50);
+/// Until an agent has connected and has a plan, also where the controller has to look at its files twice.
+const PLANNED: Duration = Duration::from_secs(40);
 
 /// Somebody who comes for a plan.
 struct Comer {
@@ -28,8 +28,8 @@ struct Comer {
     logged: &'static str,
 }
 
-pub(super) fn run(lab: &mut Lab<'_, '_>, bulk: &Bulk, checks: &mut Checks) -> Result<()> {
-    for comer in comers(lab, bulk)? {
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    for comer in comers(lab)? {
         let result = refused(lab, &comer);
         checks.check(&format!("{} is refused and told why", comer.what), result);
     }
@@ -43,10 +43,10 @@ pub(super) fn run(lab: &mut Lab<'_, '_>, bulk: &Bulk, checks: &mut Checks) -> Re
 }
 
 #[allow(clippy::too_many_lines, reason = "a table")]
-fn comers(lab: &Lab<'_, '_>, bulk: &Bulk) -> Result<Vec<Comer>> {
+fn comers(lab: &Lab<'_>) -> Result<Vec<Comer>> {
     let node = ["node-1".to_owned()];
     let issued = |account: &str, audience: &str| -> Result<String> {
-        let mut tokens = tokens::issue_in(bulk, account, &node, audience)?;
+        let mut tokens = tokens::issue_in(&lab.bulk, account, &node, audience)?;
         tokens.pop().context("no token")
     };
     let own = issued(ACCOUNT, AUDIENCE)?;
@@ -121,30 +121,26 @@ fn comers(lab: &Lab<'_, '_>, bulk: &Bulk) -> Result<Vec<Comer>> {
 }
 
 /// The key with which the control plane signs tokens.
-fn accounts_key(lab: &Lab<'_, '_>) -> Result<String> {
+fn accounts_key(lab: &Lab<'_>) -> Result<String> {
     let path = lab.rig.plane.folder().join("accounts.key");
     std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
 }
 
-fn refused(lab: &Lab<'_, '_>, comer: &Comer) -> Result<()> {
+fn refused(lab: &Lab<'_>, comer: &Comer) -> Result<()> {
     let before = lab.refused(comer.reason)?;
     let agents = LightAgents::start_with([("node-1".to_owned(), comer.access.clone())])?;
-    let told = || agents.link("node-1").trouble.unwrap_or_default();
-    lab.stage.waits.until(
-        "the agent to be refused",
-        REFUSED,
-        LOOK,
-        || Ok(told().contains(comer.told).then_some(())),
-        || format!("it says {:?}", told()),
-    )?;
+    lab.rig.eventually("the agent to be refused", REFUSED, || {
+        let told = agents.link("node-1").trouble.unwrap_or_default();
+        ensure!(told.contains(comer.told), "it says {told:?}");
+        Ok(())
+    })?;
     ensure!(agents.hash("node-1").is_none(), "it was given a plan");
-    lab.stage.waits.until(
-        "the controller to count it",
-        REFUSED,
-        LOOK,
-        || Ok((lab.refused(comer.reason)? > before).then_some(())),
-        || format!("{} is counted as before: {before}", comer.reason),
-    )?;
+    lab.rig
+        .eventually("the controller to count it", REFUSED, || {
+            let counted = lab.refused(comer.reason)? > before;
+            ensure!(counted, "{} is counted as before: {before}", comer.reason);
+            Ok(())
+        })?;
     let said = lab.rig.controller_said()?;
     ensure!(
         said.contains(comer.logged),
@@ -155,50 +151,39 @@ fn refused(lab: &Lab<'_, '_>, comer: &Comer) -> Result<()> {
 }
 
 /// What makes the expired one a refusal of its end: another end is accepted.
-fn good_again(lab: &Lab<'_, '_>) -> Result<()> {
+fn good_again(lab: &Lab<'_>) -> Result<()> {
     let (node, token) = lab.tokens.get(30).context("no such node")?;
     let end = SystemTime::now() + Duration::from_secs(1800);
     let token = tokens::ending(token, &accounts_key(lab)?, end)?;
     let access = lab.access("signed", Some(&token))?;
     let agents = LightAgents::start_with([(node.clone(), access)])?;
-    lab.stage.waits.until(
-        "a plan",
-        REFUSED,
-        LOOK,
-        || Ok(agents.hash(node)),
-        || format!("{:?}", agents.link(node)),
-    )?;
-    Ok(())
+    wait_planned(lab, &agents, node)
 }
 
-fn deleted(lab: &Lab<'_, '_>) -> Result<()> {
+/// Waits until the agent of a node has a plan.
+pub(super) fn wait_planned(lab: &Lab<'_>, agents: &LightAgents, node: &str) -> Result<()> {
+    lab.rig.eventually("a plan", PLANNED, || {
+        let planned = agents.hash(node).map(drop);
+        planned.with_context(|| format!("{:?}", agents.link(node)))
+    })
+}
+
+fn deleted(lab: &Lab<'_>) -> Result<()> {
     let (node, token) = lab.tokens.last().context("no such node")?;
     let access = lab.access("deleted", Some(token))?;
     let agents = LightAgents::start_with([(node.clone(), access)])?;
-    let link = || agents.link(node);
-    lab.stage.waits.until(
-        "a plan",
-        REFUSED,
-        LOOK,
-        || Ok(agents.hash(node)),
-        || format!("{:?}", link()),
-    )?;
+    wait_planned(lab, &agents, node)?;
     let before = lab.refused("not_accepted")?;
     let pod = format!("{ACCOUNT}-{node}");
     let words = ["delete", "pod", &pod, "-n", tokens::NAMESPACE, "--now"];
     lab.rig.plane.kubectl(&words)?;
-    lab.stage.waits.until(
-        "the stream to end",
-        REFUSED,
-        LOOK,
-        || {
-            let words = link().trouble.unwrap_or_default();
-            Ok(words
-                .contains("was the agent's pod or its service account deleted")
-                .then_some(()))
-        },
-        || format!("{:?}", link()),
-    )?;
+    lab.rig.eventually("the stream to end", REFUSED, || {
+        let link = agents.link(node);
+        let words = link.trouble.clone().unwrap_or_default();
+        let why = "was the agent's pod or its service account deleted";
+        ensure!(words.contains(why), "{link:?}");
+        Ok(())
+    })?;
     ensure!(lab.refused("not_accepted")? > before, "it is not counted");
     let said = lab.rig.controller_said()?;
     let words = "the stream ends, because its token was reviewed again";

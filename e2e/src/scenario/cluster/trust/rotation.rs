@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::authority::{Authority, Identity, replace};
 use super::lab::Lab;
+use super::refusals::wait_planned;
 use crate::light_agents::LightAgents;
 use crate::scenario::Checks;
 
 /// Until the controller has looked at its files twice and an agent has connected, on hardware.
 const SEEN: Duration = Duration::from_secs(40);
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Something that changes in every plan.
 fn service(number: usize) -> String {
@@ -25,7 +25,7 @@ spec: {{ports: [{{name: http, port: 80}}]}}
     )
 }
 
-pub(super) fn run(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = lab.rig.agents()?.streams();
     lab.rig.plane.apply(&service(1))?;
     let renewed = lab.authority.controller()?;
@@ -68,38 +68,30 @@ pub(super) fn run(lab: &mut Lab<'_, '_>, checks: &mut Checks) -> Result<()> {
 }
 
 /// Replaces the files and waits until the controller says so for this time.
-fn shown(lab: &Lab<'_, '_>, identity: &Identity, words: &str, times: usize) -> Result<()> {
+fn shown(lab: &Lab<'_>, identity: &Identity, words: &str, times: usize) -> Result<()> {
     lab.files.write(&identity.certificate, &identity.key)?;
-    said(lab, words, times)
+    wait_logged(lab, words, times)
 }
 
-fn said(lab: &Lab<'_, '_>, words: &str, times: usize) -> Result<()> {
-    lab.stage.waits.until(
-        words,
-        SEEN,
-        LOOK,
-        || Ok((lab.rig.controller_said()?.matches(words).count() >= times).then_some(())),
-        || "the controller does not say it".into(),
-    )
+fn wait_logged(lab: &Lab<'_>, words: &str, times: usize) -> Result<()> {
+    lab.rig.eventually(words, SEEN, || {
+        let count = lab.rig.controller_said()?.matches(words).count();
+        ensure!(count >= times, "the controller says it {count} times");
+        Ok(())
+    })
 }
 
 /// An agent of another node connects and has its plan.
-fn newcomer(lab: &Lab<'_, '_>) -> Result<()> {
+fn newcomer(lab: &Lab<'_>) -> Result<()> {
     let (node, token) = lab.tokens.get(40).context("no such node")?;
     let agents = LightAgents::start_with([(node.clone(), lab.access("newcomer", Some(token))?)])?;
-    lab.stage.waits.until(
-        "the new agent to have a plan",
-        SEEN,
-        LOOK,
-        || Ok(agents.hash(node).map(drop)),
-        || format!("{:?}", agents.link(node)),
-    )
+    wait_planned(lab, &agents, node)
 }
 
-fn bad_pair(lab: &Lab<'_, '_>, good: &Identity) -> Result<()> {
+fn bad_pair(lab: &Lab<'_>, good: &Identity) -> Result<()> {
     let other = Authority::new("third")?.controller()?;
     lab.files.write(&good.certificate, &other.key)?;
-    said(lab, "the certificate that was in force stays", 1)?;
+    wait_logged(lab, "the certificate that was in force stays", 1)?;
     let log = lab.rig.controller_said()?;
     ensure!(
         log.contains("do not belong together"),

@@ -68,30 +68,40 @@ pub(crate) async fn issue(
     let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
     let one = async |node: &String| {
         let name = format!("{account}-{node}");
-        let pod = pods.get(&name).await?;
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: vec![audience.to_owned()].into(),
-                expiration_seconds: Some(3600),
-                bound_object_ref: Some(BoundObjectReference {
-                    api_version: Some("v1".into()),
-                    kind: Some("Pod".into()),
-                    name: Some(name),
-                    uid: pod.metadata.uid,
-                }),
-                ..TokenRequestSpec::default()
-            }),
-            ..TokenRequest::default()
-        };
-        let params = PostParams::default();
-        let answer: TokenRequest = accounts
-            .create_subresource("token", account, &params, &request)
-            .await?;
-        let status = answer.status.context("no token came")?;
-        status.token.context("it is empty")
+        let uid = pods.get(&name).await?.metadata.uid;
+        bound(&accounts, account, (&name, uid), audience).await
     };
     let issued = futures::stream::iter(nodes).map(one).buffered(16);
     issued.try_collect().await
+}
+
+/// A token as the kubelet mounts it: for an audience, bound to a pod.
+pub(crate) async fn bound(
+    accounts: &Api<ServiceAccount>,
+    account: &str,
+    (pod, uid): (&str, Option<String>),
+    audience: &str,
+) -> Result<String> {
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: Some(vec![audience.to_owned()]),
+            expiration_seconds: Some(3600),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: Some(pod.to_owned()),
+                uid,
+            }),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request(account, &PostParams::default(), &request)
+        .await
+        .with_context(|| format!("a token for pod {pod}"))?;
+    let token = made.status.and_then(|status| status.token);
+    token.context("it has no token")
 }
 
 /// The same token, signed anew by the control plane's key, with another end.

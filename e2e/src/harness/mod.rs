@@ -1,0 +1,15 @@
+//! What the scenarios share: the lab with its programs ([`Lab`]), the runner of a scenario's parts, the
+//! logs that come with a failure ([`logs`]), and steady traffic ([`loads`]).
+//!
+//! Waiting is [`Waits::eventually`](crate::waits::Waits::eventually), with the deadlines named beside it.
+
+mod ask;
+mod lab;
+pub(crate) mod loads;
+pub(crate) mod logs;
+mod parts;
+pub(crate) mod servers;
+
+pub(crate) use ask::clients_of;
+pub(crate) use lab::{Lab, manifest_name, proxy_config, wrote_nothing};
+pub(crate) use parts::{Environment, run_parts};
