@@ -11,7 +11,7 @@ use super::packet_path::cluster_manifests;
 use super::{Checks, Scenario, Stage};
 use crate::chance::Chance;
 use crate::cluster::Cluster;
-use crate::console::{Console, Table};
+use crate::console::Table;
 use crate::files::CLUSTER;
 use crate::harness;
 use crate::harness::loads::{Finished, Loads};
@@ -26,15 +26,35 @@ type Lab<'a> = harness::Lab<'a, Manifests>;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "restarts",
-    shows: "no connection fails while controller and agents are killed ten times each",
+    shows: "no connection fails while controller and agents are killed several times each",
     run,
 };
 
-const LASTS: Duration = Duration::from_secs(60);
 const PER_SECOND: u32 = 50;
-const KILLS: u32 = 10;
 /// A load that reaches less than this share of its rate has shown nothing.
 const ENOUGH: f64 = 0.9;
+
+/// How long it is, and how often each program is killed in it.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    lasts: Duration,
+    kills: u32,
+}
+
+const SHORT: Form = Form {
+    lasts: Duration::from_secs(24),
+    kills: 4,
+};
+const LONG: Form = Form {
+    lasts: Duration::from_secs(60),
+    kills: 10,
+};
+
+impl Form {
+    fn of(stage: &Stage) -> Self {
+        if stage.long { LONG } else { SHORT }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
@@ -66,7 +86,7 @@ fn kills(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = [a?, b?];
     lab.line(&format!("seed {} (repeat with --seed {0})", lab.stage.seed));
     let disturbed = disturb(lab)?;
-    judge(lab.stage.console, checks, &disturbed.loads, &disturbed.acts);
+    judge(lab.stage, checks, &disturbed);
     for (node, before) in Node::ALL.into_iter().zip(before) {
         let what = format!("after the last restart {} is as it was", node.name());
         let wanted = lab.state.virtual_servers();
@@ -84,6 +104,7 @@ struct Disturbed {
 }
 
 fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
+    let form = Form::of(lab.stage);
     let clients = [
         Resident::Pod(Node::A.pod(3)),
         Resident::Node(Node::B),
@@ -98,7 +119,7 @@ fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
                 protocol,
                 targets: targets(&lab.state, service, protocol)?,
                 per_second: PER_SECOND,
-                lasts: LASTS,
+                lasts: form.lasts,
                 deadline: lab.limit(Duration::from_secs(2)),
             };
             let name = format!("{} -> {service} {protocol}", client.name());
@@ -107,7 +128,7 @@ fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
     }
     let mut batches = BTreeMap::new();
     let mut acts = Vec::new();
-    for (moment, program, act) in schedule(&mut Chance::from_seed(lab.stage.seed)) {
+    for (moment, program, act) in schedule(&mut Chance::from_seed(lab.stage.seed), form) {
         waits::sleep_until(start + moment)?;
         if let (Program::Agent(node), Act::Start) = (program, act) {
             batches.insert(node, lab.cluster.applied(node)?.len());
@@ -146,11 +167,11 @@ fn disturb_once(cluster: &mut Cluster, program: Program, act: Act) -> Result<()>
     }
 }
 
-/// Ten kills of each program, each in a slot of its own and at a random moment of it, down for a
+/// The kills of each program, each in a slot of its own and at a random moment of it, down for a
 /// random time; in order.
-fn schedule(chance: &mut Chance) -> Vec<(Duration, Program, Act)> {
+fn schedule(chance: &mut Chance, form: Form) -> Vec<(Duration, Program, Act)> {
     let margin = Duration::from_secs(2);
-    let slot = (LASTS - 2 * margin) / KILLS;
+    let slot = (form.lasts - 2 * margin) / form.kills;
     let programs = [
         Program::Controller,
         Program::Agent(Node::A),
@@ -158,7 +179,7 @@ fn schedule(chance: &mut Chance) -> Vec<(Duration, Program, Act)> {
     ];
     let mut schedule = Vec::new();
     for program in programs {
-        for number in 0..KILLS {
+        for number in 0..form.kills {
             let down = chance.between(Duration::from_millis(50), Duration::from_millis(1500));
             let kill = margin + slot * number + chance.between(Duration::ZERO, slot - down);
             schedule.push((kill, program, Act::Kill));
@@ -169,7 +190,9 @@ fn schedule(chance: &mut Chance) -> Vec<(Duration, Program, Act)> {
     schedule
 }
 
-fn judge(console: Console, checks: &mut Checks, loads: &[Finished], acts: &[(Program, Act)]) {
+fn judge(stage: &Stage, checks: &mut Checks, disturbed: &Disturbed) {
+    let Disturbed { loads, acts } = disturbed;
+    let wanted = Form::of(stage).kills;
     let mut table = Table::new(["LOAD", "WANTED", "MADE", "FAILED", "SLOWEST ms"]);
     for Finished { name, rate, tally } in loads {
         table.row([
@@ -180,7 +203,7 @@ fn judge(console: Console, checks: &mut Checks, loads: &[Finished], acts: &[(Pro
             tally.slowest.as_millis().to_string(),
         ]);
     }
-    console.table(&table);
+    stage.console.table(&table);
     for load in loads {
         let what = format!(
             "{}: {} connections a second, none failed",
@@ -199,8 +222,8 @@ fn judge(console: Console, checks: &mut Checks, loads: &[Finished], acts: &[(Pro
             .count();
         checks.require(
             &format!("{name} was killed {kills} times"),
-            kills == KILLS as usize,
-            &format!("{KILLS} were meant"),
+            kills == wanted as usize,
+            &format!("{wanted} were meant"),
         );
     }
 }
@@ -210,9 +233,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_program_is_killed_ten_times_and_always_started_again_in_time() {
-        for seed in 0..100 {
-            let events = schedule(&mut Chance::from_seed(seed));
+    fn every_program_is_killed_as_often_as_was_meant_and_always_started_again_in_time() {
+        for (seed, form) in (0..100).flat_map(|seed| [(seed, SHORT), (seed, LONG)]) {
+            let events = schedule(&mut Chance::from_seed(seed), form);
             assert!(events.is_sorted_by_key(|event| event.0));
             for program in [
                 Program::Controller,
@@ -220,7 +243,7 @@ mod tests {
                 Program::Agent(Node::B),
             ] {
                 let own: Vec<_> = events.iter().filter(|event| event.1 == program).collect();
-                assert_eq!(own.len(), 20, "seed {seed}");
+                assert_eq!(own.len(), 2 * form.kills as usize, "seed {seed}");
                 for (number, event) in own.iter().enumerate() {
                     let act = if number % 2 == 0 {
                         Act::Kill
@@ -228,7 +251,7 @@ mod tests {
                         Act::Start
                     };
                     assert_eq!(event.2, act, "seed {seed}");
-                    assert!(event.0 < LASTS, "seed {seed}");
+                    assert!(event.0 < form.lasts, "seed {seed}");
                 }
             }
         }
@@ -236,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_disturbs_at_the_same_moments() {
-        let moments = |seed| schedule(&mut Chance::from_seed(seed));
+        let moments = |seed| schedule(&mut Chance::from_seed(seed), SHORT);
         assert_eq!(moments(42), moments(42));
         assert_ne!(moments(42), moments(43));
     }

@@ -16,6 +16,9 @@ use crate::{process, tools};
 /// Tests that a plain `cargo test` does not run.
 const NAMED: &[&str] = &["--test=kernel", "--test=namespaces"];
 
+/// Which units need something, and what makes it.
+type Part = (fn(&Unit) -> bool, fn(&Copy) -> Result<Vec<Binary>>);
+
 /// Builds for these units, and returns what was built and the units that can run. Those that cannot have failed.
 ///
 /// # Errors
@@ -29,18 +32,19 @@ pub(super) fn prepare(
     let mut units = units;
     let step = Step::start("Build");
     let since = Instant::now();
-    let steps: [(fn(&Unit) -> bool, &dyn Fn() -> Result<Vec<Binary>>); 3] = [
-        (runs_tests, &|| tests(copy)),
-        (runs_programs, &|| programs(copy)),
-        (|unit| unit.work.needs_api_server(), &|| {
-            tools::ensure().map(|_| Vec::new())
-        }),
+    let steps: [Part; 3] = [
+        (runs_tests, tests),
+        (runs_programs, programs),
+        (
+            |unit| unit.work.needs_api_server(),
+            |_| tools::ensure().map(|_| Vec::new()),
+        ),
     ];
     for (needs, make) in steps {
         if !units.iter().any(needs) {
             continue;
         }
-        match make() {
+        match make(copy) {
             Ok(binaries) => built.extend(binaries),
             Err(error) => {
                 let (blocked, others) = units.into_iter().partition(needs);

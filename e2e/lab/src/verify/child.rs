@@ -19,7 +19,7 @@ use crate::progress::say;
 use crate::tiers::Resource;
 
 /// Runs a batch to its end. Whatever happens, every unit of it ends.
-pub(super) fn run(batch: Batch, copy: &Copy, built: &Path, how: How, events: &SyncSender<Event>) {
+pub(super) fn run(batch: &Batch, copy: &Copy, built: &Path, how: How, events: &SyncSender<Event>) {
     let name = match &batch.units[..] {
         [unit] => unit.path(),
         units => format!(
@@ -30,10 +30,13 @@ pub(super) fn run(batch: Batch, copy: &Copy, built: &Path, how: How, events: &Sy
     };
     // Nobody receives any more when standard output is closed; the batch still comes to its end.
     drop(events.send(Event::Started(name.clone())));
-    let mut ended = |unit: &Unit, outcome| drop(events.send(Event::Ended(unit.clone(), outcome)));
+    let mut ended = |unit: &Unit, outcome| {
+        let (unit, outcome) = (Box::new(unit.clone()), Box::new(outcome));
+        drop(events.send(Event::Ended(unit, outcome)));
+    };
     let mut splitter = Splitter::new(&batch.units, &mut ended);
     let since = Instant::now();
-    let success = match pass_on(&batch, copy, built, how, &mut splitter) {
+    let success = match pass_on(batch, copy, built, how, &mut splitter) {
         Ok(success) => success,
         Err(error) => {
             say(&format!("{name}: {error:#}"));

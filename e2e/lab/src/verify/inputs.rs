@@ -50,7 +50,11 @@ impl File {
         Self {
             hash: hasher.finish(),
             mentions: mentions(&text),
-            uses: is_scenario.then(|| Uses::read(&text)).unwrap_or_default(),
+            uses: if is_scenario {
+                Uses::read(&text)
+            } else {
+                Uses::default()
+            },
         }
     }
 }

@@ -86,7 +86,7 @@ pub fn run(order: &Order) -> Result<bool> {
         build::write(&binaries, &built)?;
         let expected = |unit: &Unit| expected(&results, unit);
         let batches = schedule::batches(todo, workers, expected);
-        let run = |batch, events: &_| child::run(batch, &copy, &built, order.how, events);
+        let run = |batch: &_, events: &_| child::run(batch, &copy, &built, order.how, events);
         schedule::run(batches, workers, &run, |unit, outcome| {
             keep(&results, &unit, &outcome)?;
             done.ended(unit, outcome)

@@ -92,9 +92,7 @@ pub(super) fn of_others(files: &Files, scenario: &str) -> BTreeSet<PathBuf> {
     }
     let uses = |path: &Path| files.0.get(path).map(|file| &file.uses);
     let declares = |path: &&Path| uses(path).is_some_and(|uses| uses.declares.contains(scenario));
-    let home = parts
-        .iter()
-        .find(|(_, own)| own.iter().any(|path| declares(path)));
+    let home = parts.iter().find(|(_, own)| own.iter().any(&declares));
     // A scenario that is not found may depend on all of them.
     let Some((home, _)) = home else {
         return BTreeSet::new();
@@ -111,7 +109,7 @@ pub(super) fn of_others(files: &Files, scenario: &str) -> BTreeSet<PathBuf> {
             .flat_map(|uses| &uses.words)
             .collect();
         let meant = |word: &&String| aliases.get(*word).copied();
-        let meant: BTreeSet<&String> = words.iter().filter_map(|word| meant(word)).collect();
+        let meant: BTreeSet<&String> = words.iter().filter_map(meant).collect();
         let names = |part: &&PathBuf| {
             let stem = part.file_name().unwrap_or_default().to_string_lossy();
             words.iter().chain(&meant).any(|word| **word == *stem)

@@ -26,7 +26,7 @@ pub(super) enum Event {
     /// A batch was started.
     Started(String),
     /// A unit has come to its end.
-    Ended(Unit, Outcome),
+    Ended(Box<Unit>, Box<Outcome>),
     /// A batch has ended.
     Finished(String),
 }
@@ -99,7 +99,7 @@ fn split(units: Vec<Unit>, parts: usize, expected: impl Fn(&Unit) -> f64) -> Vec
 pub(super) fn run(
     batches: Vec<Batch>,
     workers: Workers,
-    run: &(dyn Fn(Batch, &SyncSender<Event>) + Sync),
+    run: &(dyn Fn(&Batch, &SyncSender<Event>) + Sync),
     on_end: impl FnMut(Unit, Outcome) -> Result<()>,
 ) -> Result<()> {
     let mut queues: BTreeMap<Resource, VecDeque<Batch>> = BTreeMap::new();
@@ -117,7 +117,7 @@ pub(super) fn run(
                 let events = events.clone();
                 scope.spawn(move || {
                     while let Some(batch) = next(queue) {
-                        run(batch, &events);
+                        run(&batch, &events);
                     }
                 });
             }
@@ -145,7 +145,7 @@ fn follow(
             Ok(Event::Finished(name)) => running.retain(|(other, _)| *other != name),
             Ok(Event::Ended(unit, outcome)) => {
                 if result.is_ok() {
-                    result = on_end(unit, outcome);
+                    result = on_end(*unit, *outcome);
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -214,9 +214,10 @@ mod tests {
     fn every_batch_runs_once_and_what_ends_is_passed_on() {
         let units = ["a", "b", "c"].map(|name| unit(Work::Tests(name, Targets::All)));
         let batches = batches(units.to_vec(), |_| 2, expected);
-        let run_one = |batch: Batch, events: &SyncSender<Event>| {
-            for unit in batch.units {
-                events.send(Event::Ended(unit, Outcome::default())).unwrap();
+        let run_one = |batch: &Batch, events: &SyncSender<Event>| {
+            for unit in batch.units.clone() {
+                let outcome = Box::default();
+                events.send(Event::Ended(Box::new(unit), outcome)).unwrap();
             }
         };
         let mut ended = Vec::new();

@@ -1,5 +1,5 @@
-//! A busy cluster: a thousand Services and four thousand pods that real controllers create and
-//! churn, while every program of the control plane and the controller are killed once.
+//! A busy cluster: hundreds of Services and their pods (in the long form a thousand, and four thousand pods) that real
+//! controllers create and change, while every program of the control plane and the controller are killed once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,27 +22,49 @@ use crate::waits;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "churn",
-    shows: "1,000 Services and 4,000 pods of real controllers, restarts: plans equal those from scratch",
+    shows: "Services and pods of real controllers change, programs are killed: plans equal those from scratch",
     run,
 };
 
-const SERVICES: usize = 1000;
-const PODS: usize = 4000;
+/// Pods of each Service in the beginning.
+const PODS_A_SERVICE: usize = 4;
 const NODES: u8 = 20;
 /// Nodes with an agent; the plans of the others are only published.
 const AGENTS: u8 = 8;
-const LASTS: Duration = Duration::from_secs(120);
 /// Between two changes.
 const EVERY: Duration = Duration::from_millis(50);
 /// Until all pods run, and until plans are right again after the churn, on hardware.
 const FILLED: Duration = Duration::from_secs(180);
 const EQUAL: Duration = Duration::from_secs(90);
-/// What is killed and started, and when.
-const KILLS: [(Duration, Killed); 3] = [
-    (Duration::from_secs(25), Killed::Part(Part::ApiServer)),
-    (Duration::from_secs(55), Killed::Controller),
-    (Duration::from_secs(85), Killed::Part(Part::Etcd)),
+/// What is killed and started, and after which share of the time, per cent.
+const KILLS: [(u32, Killed); 3] = [
+    (20, Killed::Part(Part::ApiServer)),
+    (45, Killed::Controller),
+    (70, Killed::Part(Part::Etcd)),
 ];
+
+/// How much there is, and how long it changes.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    services: usize,
+    lasts: Duration,
+    /// Fewer changes than this show nothing.
+    changes: u32,
+}
+
+impl Form {
+    fn of(stage: &Stage) -> Self {
+        let (services, seconds, changes) = match stage.long {
+            true => (1000, 120, 500),
+            false => (300, 40, 150),
+        };
+        Self {
+            services,
+            lasts: Duration::from_secs(seconds),
+            changes,
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Killed {
@@ -69,16 +91,18 @@ fn churned(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     let stage = rig.stage;
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     let start = Instant::now();
-    bulk.create("default", (0..SERVICES).map(service))?;
-    bulk.create("default", (0..SERVICES).map(deployment))?;
-    rig.kubelet.wait_running(stage.waits, PODS, FILLED)?;
+    let form = Form::of(stage);
+    let (services, pods) = (form.services, form.services * PODS_A_SERVICE);
+    bulk.create("default", (0..services).map(service))?;
+    bulk.create("default", (0..services).map(deployment))?;
+    rig.kubelet.wait_running(stage.waits, pods, FILLED)?;
     let seconds = start.elapsed().as_secs_f64();
     stage.console.line(&format!(
-        "{SERVICES} Services and {PODS} pods made by real controllers in {seconds:.0} s"
+        "{services} Services and {pods} pods made by real controllers in {seconds:.0} s"
     ));
-    let made = churn(rig, &bulk)?;
+    let made = churn(rig, &bulk, form)?;
     stage.console.line(&format!("seed {}: {made}", stage.seed));
-    checks.passed("two minutes of churn, API server, controller and etcd killed once each");
+    checks.passed("churn while API server, controller and etcd are killed once each");
     checks.check(
         "every agent's plan equals one made from scratch of what kubectl prints",
         rig.wait_equal(EQUAL),
@@ -133,20 +157,22 @@ impl std::fmt::Display for Made {
     }
 }
 
-fn churn(rig: &mut Rig<'_>, bulk: &Bulk) -> Result<Made> {
+fn churn(rig: &mut Rig<'_>, bulk: &Bulk, form: Form) -> Result<Made> {
     let mut chance = Chance::from_seed(rig.stage.seed);
     let start = Instant::now();
     let mut made = Made::default();
     let mut kills = KILLS.into_iter().peekable();
     let mut next = start;
-    while start.elapsed() < LASTS {
-        if let Some((_, killed)) = kills.next_if(|(at, _)| start.elapsed() >= *at) {
+    while start.elapsed() < form.lasts {
+        if let Some((_, killed)) =
+            kills.next_if(|(at, _)| start.elapsed() >= form.lasts * *at / 100)
+        {
             kill(rig, killed)?;
             if matches!(killed, Killed::Part(Part::ApiServer)) {
                 made.restarted = Some(Instant::now());
             }
         }
-        let change = Change::draw(&mut chance);
+        let change = Change::draw(&mut chance, form.services);
         match bulk.run(async |client| change.make(client).await) {
             Ok(()) => *made.changes.entry(change.what()).or_default() += 1,
             Err(_) => made.failed += 1,
@@ -156,7 +182,7 @@ fn churn(rig: &mut Rig<'_>, bulk: &Bulk) -> Result<Made> {
     }
     ensure!(kills.peek().is_none(), "not everything was killed");
     let all: u32 = made.changes.values().sum();
-    ensure!(all > 500, "only {all} changes were made: {made}");
+    ensure!(all > form.changes, "only {all} changes were made: {made}");
     Ok(made)
 }
 
@@ -186,9 +212,9 @@ enum Change {
 }
 
 impl Change {
-    fn draw(chance: &mut Chance) -> Self {
+    fn draw(chance: &mut Chance, services: usize) -> Self {
         let mut below = |limit: u64| chance.number() % limit;
-        let app = usize::try_from(below(SERVICES as u64)).unwrap_or(0);
+        let app = usize::try_from(below(services as u64)).unwrap_or(0);
         match below(100) {
             0..40 => Self::Scale(app, 2 + below(5)),
             40..50 => Self::Restart(app, below(1 << 32)),
@@ -307,7 +333,7 @@ fn deployment(app: usize) -> Deployment {
     object(json!({
         "metadata": {"name": name(app)},
         "spec": {
-            "replicas": PODS / SERVICES,
+            "replicas": PODS_A_SERVICE,
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},

@@ -1,4 +1,4 @@
-//! Sixty nodes that kwok plays in three zones, with the real scheduler and the real controller of DaemonSets; the chart
+//! Nodes that kwok plays in three zones, with the real scheduler and the real controller of DaemonSets; the chart
 //! in it, with two controllers that have its arguments and its rights.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,8 @@ use crate::harness::{Environment, logs};
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
 
-pub(super) const NODES: u8 = 60;
+/// How many nodes there are, in the long form and in the short one.
+const NODES: [u8; 2] = [60, 30];
 /// How many may be without an agent at once.
 pub(super) const AWAY: usize = 6;
 /// Until pods of controllers run.
@@ -36,6 +37,8 @@ pub(super) struct Lab<'a> {
     _nodes: [Running; 2],
     pub(super) release: Release,
     pub(super) stage: &'a Stage,
+    /// How many nodes there are in the beginning.
+    pub(super) size: u8,
 }
 
 /// A pod of an agent.
@@ -97,7 +100,8 @@ impl<'a> Lab<'a> {
             Program::KubeScheduler,
             &["--leader-elect=false", "--secure-port=0"],
         )?;
-        let nodes: Vec<_> = (1..=NODES).map(node).collect();
+        let size = NODES[usize::from(!stage.long)];
+        let nodes: Vec<_> = (1..=size).map(node).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": nodes});
         plane.apply(&list.to_string())?;
         let taint = "node.kubernetes.io/not-ready:NoSchedule-";
@@ -116,7 +120,13 @@ impl<'a> Lab<'a> {
             _nodes: [kwok, scheduler],
             release,
             stage,
+            size,
         })
+    }
+
+    /// How many nodes there are in the beginning.
+    pub(super) fn nodes(&self) -> usize {
+        self.size.into()
     }
 
     /// Another node joins.

@@ -1,4 +1,4 @@
-//! Another image of agents reaches sixty nodes in waves: a canary, then zone by zone; a leader that is killed in the
+//! Another image of agents reaches all nodes in waves: a canary, then zone by zone; a leader that is killed in the
 //! middle, a pod that is deleted where the change has not been, a zone where the image fails, a pause, an undo.
 
 mod fleet;
@@ -13,11 +13,11 @@ use super::release::NAMESPACE;
 use crate::harness::{Environment as _, run_parts};
 use crate::light_agents::FAILURE;
 use crate::scenario::{Checks, Scenario, Stage};
-use lab::{AWAY, Lab, NODES, Seen};
+use lab::{AWAY, Lab, Seen};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "agents",
-    shows: "another image of agents reaches sixty nodes of kwok in waves, and is taken back where it fails",
+    shows: "another image of agents reaches many nodes of kwok in waves, and is taken back where it fails",
     run,
 };
 
@@ -65,7 +65,7 @@ fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 /// Agents on all nodes, without a label on any.
 fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let nodes = usize::from(NODES);
+    let nodes = lab.nodes();
     let planned = |_: &Seen| lab.fleet.planned() == nodes;
     let seen = lab.until("all agents to have plans", FIRST, planned)?;
     let one = seen.pods.iter().all(|pod| pod.track == "blue");
@@ -98,7 +98,7 @@ fn settled(lab: &Lab<'_>) -> Result<()> {
     let sound = waits.eventually("all nodes to be sound", FIRST, || {
         let told = lab.release.plane.kubectl(&words)?;
         let count = told.lines().filter(|line| *line == "True").count();
-        ensure!(count >= usize::from(NODES), "{count} are");
+        ensure!(count >= lab.nodes(), "{count} are");
         Ok(())
     });
     sound.map_err(|error| lab.with_logs(error))
@@ -109,7 +109,7 @@ const APPLIED: &str =
 
 /// An image goes through all waves.
 fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
-    lab.fleet.begin_count(usize::from(NODES));
+    lab.fleet.begin_count(lab.nodes());
     lab.change("2")?;
     let seen = lab.until("the canary to be watched", STEP, |seen| {
         seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
@@ -117,7 +117,7 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     let with = seen.with("2");
     checks.require(
         "one node alone is a canary and has the new image",
-        with.len() == 1 && seen.with(FIRST_TAG).len() == usize::from(NODES) - 1,
+        with.len() == 1 && seen.with(FIRST_TAG).len() == lab.nodes() - 1,
         &format!("{seen:?}"),
     );
     let canary = (*with.first().context("nobody has it")?).to_owned();
@@ -135,7 +135,7 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     let seen = lab.until("the end", WAVE, |seen| seen.text("phase") == "Complete")?;
     checks.require(
         "in the end all nodes have it",
-        seen.with("2").len() == usize::from(NODES),
+        seen.with("2").len() == lab.nodes(),
         &format!("{seen:?}"),
     );
     let starts = lab.fleet.starts();
@@ -185,8 +185,8 @@ fn in_the_middle(lab: &mut Lab<'_>, checks: &mut Checks, canary: &str) -> Result
 
 /// A node that joins has what all have.
 fn joins(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let nodes = usize::from(NODES) + 1;
-    let node = lab.join(NODES + 1)?;
+    let nodes = lab.nodes() + 1;
+    let node = lab.join(lab.size + 1)?;
     // A change is told to be complete a moment before the DaemonSet of those that join is made of it.
     let new = lab.until("a node that joins to have the new image", STEP, |seen| {
         seen.pod(&node).is_some_and(|pod| pod.tag == "2")
@@ -213,11 +213,11 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
         "zone-2" => "zone-1",
         _ => "zone-2",
     };
-    let all = (1..=NODES).map(|number| format!("node-{number}"));
+    let all = (1..=lab.size).map(|number| format!("node-{number}"));
     let there: BTreeSet<_> = all.filter(|node| zone_of(node) == zone).collect();
     lab.fleet.break_on("3", there.iter().cloned());
     let before = lab.fleet.starts();
-    lab.fleet.begin_count(usize::from(NODES) + 1);
+    lab.fleet.begin_count(lab.nodes() + 1);
     lab.change("3")?;
     let seen = lab.until("the change to be taken back", WAVE, |seen| {
         seen.text("phase") == "RolledBack"
@@ -229,7 +229,7 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
         reason,
     );
     let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
-        seen.with("2").len() == usize::from(NODES) + 1
+        seen.with("2").len() == lab.nodes() + 1
     })?;
     checks.require(
         "all nodes have the former image again",
@@ -253,14 +253,14 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
     let most = lab.fleet.most_missing();
     let what = format!("no more than {AWAY} were away at once, on the way back too (seen: {most})");
     checks.require(&what, most <= AWAY, &most.to_string());
-    let planned = |_: &Seen| lab.fleet.planned() == usize::from(NODES) + 1;
+    let planned = |_: &Seen| lab.fleet.planned() == lab.nodes() + 1;
     lab.until("all agents to have plans again", STEP, planned)?;
     settled(lab)
 }
 
 /// Another scheduler takes the same waves, and no agent is replaced for it.
 fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let nodes = usize::from(NODES) + 1;
+    let nodes = lab.nodes() + 1;
     let before = lab.fleet.starts();
     lab.change_with("2", &["--set", "config.spec.settings.scheduler=mh"])?;
     let mut most = 0;
@@ -291,7 +291,7 @@ fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     })?;
     let after = lab.fleet.starts();
     checks.require(
-        "all sixty and one have it in the end, and no agent was replaced for it",
+        "all have it in the end, and no agent was replaced for it",
         before == after,
         &format!("{before:?} {after:?}"),
     );
@@ -324,7 +324,7 @@ fn by_hand(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     ensure!(seen.text("phase") != "Paused", "{seen:?}");
     let said = lab.rollout("undo")?;
     let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
-        seen.text("phase") == "Complete" && seen.with("2").len() == usize::from(NODES) + 1
+        seen.text("phase") == "Complete" && seen.with("2").len() == lab.nodes() + 1
     })?;
     checks.require(
         "an undo in the middle brings the former image back to the nodes that had the other",
