@@ -3,7 +3,7 @@
 //! What is broken stands in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only
 //! read. Everything happens in a copy of it, in the lab's cache.
 
-mod killed;
+mod known;
 mod scratch;
 mod table;
 
@@ -19,7 +19,7 @@ use crate::nested::{self, Binary};
 use crate::progress::Step;
 use crate::{cache, packages, process};
 
-use killed::Killed;
+use known::Known;
 use scratch::Scratch;
 use table::Row;
 
@@ -66,7 +66,7 @@ enum Outcome {
 
 /// Breaks the planner by each row whose name contains `only`, or by all, and returns whether every
 /// named test failed. The results go to `sink`. Not `long`: of each file the first row, and every row that is
-/// new or whose file has changed since the row's test was last seen to fail.
+/// new or whose file has changed since the last run in which none survived.
 ///
 /// # Errors
 /// The table cannot be read, no row is meant, the copy cannot be made, the planner's tests fail
@@ -77,10 +77,11 @@ pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool>
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {TABLE}"))?;
     let rows = table::choose(table::parse(&text).context(TABLE)?, only)?;
     let scratch = Scratch::prepare(&nested::root())?;
-    let mut killed = Killed::read(scratch.folder());
+    let mut known = Known::read(scratch.folder());
+    let all = rows.clone();
     let rows = match long {
         true => rows,
-        false => short_form(rows, |row| killed.has(row, &scratch)),
+        false => short_form(rows, |row| known.is_as_before(row, &scratch)),
     };
     let planner = Planner { scratch };
     let tests = planner.unbroken()?;
@@ -93,22 +94,22 @@ pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool>
             Outcome::Survived => "SURVIVED",
             Outcome::Wrong(_) => "WRONG ROW",
         });
-        if outcome == Outcome::Killed {
-            killed.add(row, &planner.scratch)?;
-        }
         outcomes.push(outcome);
     }
     let (text, all_killed) = report(&rows, &outcomes);
+    if all_killed && only.is_none() {
+        known.replace(&all, &planner.scratch)?;
+    }
     sink.write_all(text.as_bytes())
         .context("writing the results")?;
     Ok(all_killed)
 }
 
-/// The first row of each file, and every row whose test was not seen to fail with the file as it is.
-fn short_form(rows: Vec<Row>, is_known: impl Fn(&Row) -> bool) -> Vec<Row> {
+/// The first row of each file, and every row that has changed or whose file has.
+fn short_form(rows: Vec<Row>, is_as_before: impl Fn(&Row) -> bool) -> Vec<Row> {
     let mut files = BTreeSet::new();
     let mut chosen = rows;
-    chosen.retain(|row| files.insert(row.path()) || !is_known(row));
+    chosen.retain(|row| files.insert(row.path()) || !is_as_before(row));
     chosen
 }
 

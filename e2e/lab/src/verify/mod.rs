@@ -50,7 +50,8 @@ pub struct Order {
     pub how: How,
 }
 
-/// How many batches of a kind run at a time, on two processors.
+/// How many batches of a kind run at a time, on two processors. Guests run after everything else: an emulated
+/// machine needs both processors, and what it times fails when it does not get them.
 fn workers(resource: Resource) -> usize {
     match resource {
         Resource::Processor | Resource::ControlPlane | Resource::Guest => 1,
@@ -87,10 +88,15 @@ pub fn run(order: &Order) -> Result<bool> {
         let expected = |unit: &Unit| expected(&results, unit);
         let batches = schedule::batches(todo, workers, expected);
         let run = |batch: &_, events: &_| child::run(batch, &copy, &built, order.how, events);
-        schedule::run(batches, workers, &run, |unit, outcome| {
-            keep(&results, &unit, &outcome)?;
-            done.ended(unit, outcome)
-        })?;
+        let (timed, others): (Vec<_>, Vec<_>) = batches
+            .into_iter()
+            .partition(|batch| batch.resource == Resource::Guest);
+        for batches in [others, timed] {
+            schedule::run(batches, workers, &run, |unit, outcome| {
+                keep(&results, &unit, &outcome)?;
+                done.ended(unit, outcome)
+            })?;
+        }
     }
     let used = Processors::look().zip(before);
     let used = used

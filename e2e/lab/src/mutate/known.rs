@@ -1,0 +1,67 @@
+//! Which files and rows the last runs saw, so that a short run breaks only what has changed: a list in the lab's cache.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::scratch::Scratch;
+use super::table::Row;
+
+/// Keys of rows, and of files as they were when their rows were seen to be killed.
+pub(super) struct Known {
+    path: PathBuf,
+    keys: BTreeSet<String>,
+}
+
+impl Known {
+    /// The list in a folder; an empty one if there is none.
+    pub(super) fn read(folder: &Path) -> Self {
+        let path = folder.join("known");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        Self {
+            path,
+            keys: text.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether neither the row nor its file has changed. On a machine that knows nothing, nothing has.
+    pub(super) fn is_as_before(&self, row: &Row, scratch: &Scratch) -> bool {
+        let keys = keys(row, scratch);
+        self.keys.is_empty()
+            || keys.is_ok_and(|keys| keys.iter().all(|key| self.keys.contains(key)))
+    }
+
+    /// Takes these rows, of which none survived, for what is known from now on.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub(super) fn replace(&mut self, rows: &[Row], scratch: &Scratch) -> Result<()> {
+        let all = rows.iter().map(|row| keys(row, scratch));
+        self.keys = all
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flatten()
+            .collect();
+        let text: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        let writing = || format!("writing {}", self.path.display());
+        fs::write(&self.path, text.join("\n")).with_context(writing)
+    }
+}
+
+/// Of the row, and of its file.
+fn keys(row: &Row, scratch: &Scratch) -> Result<[String; 2]> {
+    let file = scratch.read(&row.path())?;
+    let hash = |kind: &str, parts: [&str; 3]| {
+        let mut hasher = DefaultHasher::new();
+        parts.hash(&mut hasher);
+        format!("{kind} {:016x}", hasher.finish())
+    };
+    let path = row.path();
+    Ok([
+        hash("row", [&row.find, &row.replace, &row.fails]),
+        hash("file", [&path.to_string_lossy(), &file, ""]),
+    ])
+}
