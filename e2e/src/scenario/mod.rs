@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     /// Those that `cargo verify` runs in a tier.
-    fn verified(of: impl Fn(&Work) -> Option<&str>) -> BTreeSet<&str> {
+    fn verified(of: impl Fn(&Work) -> Option<&'static str>) -> BTreeSet<&'static str> {
         TIERS
             .iter()
             .flat_map(|tier| tier.work)
