@@ -14,7 +14,7 @@ use crate::harness::logs;
 use crate::program::{Program, Running};
 use crate::topology::Topology;
 use crate::topology::world::{Node, Resident};
-use crate::waits::{LATER, Waits};
+use crate::waits::{SOON, Waits};
 use crate::witness::{self, VirtualServer, VirtualServers};
 use crate::work_folder::WorkFolder;
 
@@ -237,7 +237,7 @@ impl Cluster {
         let runs = || self.check_running();
         let waits = self.waits;
         waits
-            .eventually_while(what, LATER, runs, ask)
+            .eventually_while(what, SOON, runs, ask)
             .map_err(|error| self.with_logs(error))
     }
 

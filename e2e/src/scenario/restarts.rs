@@ -30,9 +30,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Six loads have this rate at once. An emulated machine makes about 270 connections a second in all while programs
-/// start in it; loads that wait for a processor show nothing.
-const PER_SECOND: u32 = 30;
+const PER_SECOND: u32 = 50;
 /// A load that reaches less than this share of its rate has shown nothing.
 const ENOUGH: f64 = 0.9;
 
