@@ -21,18 +21,28 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-const SERVERS: u32 = 10_000;
+/// How many virtual servers, in the short and in the long form.
+const SERVERS: u32 = 1000;
+const SERVERS_LONG: u32 = 10_000;
 const BACKENDS: u32 = 10;
-const OPERATIONS: u32 = SERVERS * (1 + BACKENDS);
 
-/// A way to write all of it.
-type Writer = fn() -> Result<Duration>;
+/// A way to write this many virtual servers.
+type Writer = fn(u32) -> Result<Duration>;
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     witness::require_ipvs()?;
+    let servers = match stage.long {
+        true => SERVERS_LONG,
+        false => SERVERS,
+    };
+    let operations = servers * (1 + BACKENDS);
     let ways: [(&str, Writer); 3] = [
-        ("ipvs-rs, 64 messages a send", || through_socket(64)),
-        ("ipvs-rs, 1 message a send", || through_socket(1)),
+        ("ipvs-rs, 64 messages a send", |servers| {
+            through_socket(servers, 64)
+        }),
+        ("ipvs-rs, 1 message a send", |servers| {
+            through_socket(servers, 1)
+        }),
         ("ipvsadm -R", through_ipvsadm),
     ];
     let mut measured = Vec::new();
@@ -42,10 +52,13 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     for (number, (name, write)) in ways.into_iter().enumerate() {
         stop::check()?;
         let namespace = Temporary::make(&format!("{PREFIX}rate-{number}"))?;
-        let took = namespace.namespace().inside(write).context(name)?;
+        let took = namespace
+            .namespace()
+            .inside(|| write(servers))
+            .context(name)?;
         checks.check(
             &format!("{name}: the kernel holds all of it"),
-            holds_all(namespace.namespace()),
+            holds_all(namespace.namespace(), servers),
         );
         measured.push((name, took));
         namespaces.push(namespace);
@@ -57,29 +70,29 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         table.row([
             name.to_owned(),
             format!("{:7.2}", took.as_secs_f64()),
-            format!("{:12.0}", f64::from(OPERATIONS) / took.as_secs_f64()),
+            format!("{:12.0}", f64::from(operations) / took.as_secs_f64()),
             format!("{:13.1}", ipvsadm.as_secs_f64() / took.as_secs_f64()),
         ]);
     }
     stage.console.line(&format!(
-        "{SERVERS} virtual servers x {BACKENDS} real servers = {OPERATIONS} operations"
+        "{servers} virtual servers x {BACKENDS} real servers = {operations} operations"
     ));
     stage.console.table(&table);
     Ok(())
 }
 
 /// Virtual servers from 10.96.0.0, each with backends of its own from 10.128.0.0.
-fn addresses() -> impl Iterator<Item = (Ipv4Addr, Vec<Ipv4Addr>)> {
+fn addresses(servers: u32) -> impl Iterator<Item = (Ipv4Addr, Vec<Ipv4Addr>)> {
     let from = |base: [u8; 4], n: u32| Ipv4Addr::from(u32::from(Ipv4Addr::from(base)) + n);
-    (0..SERVERS).map(move |server| {
+    (0..servers).map(move |server| {
         let backends = (0..BACKENDS).map(|n| from([10, 128, 0, 0], server * BACKENDS + n));
         (from([10, 96, 0, 0], server), backends.collect())
     })
 }
 
-fn through_socket(per_send: usize) -> Result<Duration> {
-    let mut requests = Vec::with_capacity(OPERATIONS as usize);
-    for (server, backends) in addresses() {
+fn through_socket(servers: u32, per_send: usize) -> Result<Duration> {
+    let mut requests = Vec::new();
+    for (server, backends) in addresses(servers) {
         let key = ServiceKey::address(Protocol::Tcp, IpAddr::V4(server), 80);
         requests.push(Request::NewService(Service::new(key, "rr")));
         for backend in backends {
@@ -97,9 +110,9 @@ fn through_socket(per_send: usize) -> Result<Duration> {
     Ok(took)
 }
 
-fn through_ipvsadm() -> Result<Duration> {
+fn through_ipvsadm(servers: u32) -> Result<Duration> {
     let mut input = String::new();
-    for (server, backends) in addresses() {
+    for (server, backends) in addresses(servers) {
         writeln!(input, "-A -t {server}:80 -s rr")?;
         for backend in backends {
             writeln!(input, "-a -t {server}:80 -r {backend}:8080 -m -w 1")?;
@@ -111,18 +124,18 @@ fn through_ipvsadm() -> Result<Duration> {
 }
 
 /// Counts by a dump of `ipvs-rs`: the same state through `ipvsadm -Sn` takes ten times longer.
-fn holds_all(namespace: &Namespace) -> Result<()> {
+fn holds_all(namespace: &Namespace, servers: u32) -> Result<()> {
     namespace.inside(|| {
         let mut socket = Socket::open()?;
-        let servers = socket.services()?;
+        let found = socket.services()?;
         let mut backends = 0;
-        for server in &servers {
+        for server in &found {
             backends += socket.destinations(&server.key)?.len();
         }
         ensure!(
-            servers.len() == SERVERS as usize && backends == (SERVERS * BACKENDS) as usize,
+            found.len() == servers as usize && backends == (servers * BACKENDS) as usize,
             "{} virtual servers and {backends} real servers",
-            servers.len()
+            found.len()
         );
         Ok(())
     })

@@ -1,6 +1,10 @@
 //! The tiers of `cargo verify` and their units. A unit is what has a result of its own: it is run, timed and
 //! remembered by itself.
 
+mod list;
+
+pub use list::{LONG, TIERS};
+
 /// One thing that `cargo verify` runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
@@ -44,18 +48,6 @@ pub struct Scenario {
     pub name: &'static str,
     /// How long it took when this was written, seconds. Long ones are started first.
     pub seconds: u16,
-}
-
-const fn scenario(name: &'static str, seconds: u16) -> Scenario {
-    Scenario { name, seconds }
-}
-
-const fn guest(name: &'static str, seconds: u16) -> Work {
-    Work::Scenario(scenario(name, seconds))
-}
-
-const fn cluster(name: &'static str, seconds: u16) -> Work {
-    Work::Cluster(scenario(name, seconds))
 }
 
 /// What a unit occupies. Units on different resources run side by side.
@@ -161,19 +153,6 @@ impl Work {
     }
 }
 
-/// Scenarios with a long form, and what that has which the short one has not. Each looks at `--long`.
-pub const LONG: &[(&str, &str)] = &[
-    (
-        "churn",
-        "1,000 Services and 4,000 pods for two minutes, instead of 300 and 1,200 for 40 s",
-    ),
-    ("agents", "60 nodes instead of 30"),
-    (
-        "restarts",
-        "ten kills of each program in a minute, instead of four in 24 s",
-    ),
-];
-
 /// A group of units that belong together.
 #[derive(Debug)]
 pub struct Tier {
@@ -193,175 +172,6 @@ impl Tier {
         !self.work.iter().all(nameless)
     }
 }
-
-/// All of them.
-pub const TIERS: &[Tier] = &[
-    Tier {
-        name: "format",
-        title: "the code is formatted",
-        work: &[Work::Check("rustfmt", &["fmt", "--all", "--check"])],
-    },
-    Tier {
-        name: "lint",
-        title: "no warning of the compiler or clippy",
-        work: &[
-            Work::Check(
-                "clippy",
-                &[
-                    "clippy",
-                    "--workspace",
-                    "--all-targets",
-                    "--",
-                    "-D",
-                    "warnings",
-                ],
-            ),
-            // Cargo does not count them among all targets, because a plain `cargo test` does not run them.
-            Work::Check(
-                "clippy-named-tests",
-                &[
-                    "clippy",
-                    "--workspace",
-                    "--test=kernel",
-                    "--test=namespaces",
-                    "--",
-                    "-D",
-                    "warnings",
-                ],
-            ),
-        ],
-    },
-    Tier {
-        name: "docs",
-        title: "documentation without warnings, private items too",
-        work: &[Work::Check(
-            "rustdoc",
-            &[
-                "doc",
-                "--workspace",
-                "--no-deps",
-                "--document-private-items",
-            ],
-        )],
-    },
-    Tier {
-        name: "pure",
-        title: "unit and property tests of the crates without input and output",
-        work: &[
-            Work::Tests("portolan-plan", Targets::All),
-            Work::Tests("portolan-metrics", Targets::All),
-            Work::Tests("portolan-planner", Targets::All),
-            Work::Tests("portolan-rollout", Targets::All),
-            Work::Tests("portolan-reconcile", Targets::All),
-            Work::Tests("ipvs-rs", Targets::All),
-            Work::Tests("ipset-rs", Targets::All),
-            Work::Examples(&[
-                "portolan-plan",
-                "portolan-metrics",
-                "portolan-planner",
-                "portolan-reconcile",
-                "ipvs-rs",
-                "ipset-rs",
-            ]),
-        ],
-    },
-    Tier {
-        name: "unit",
-        title: "the other crates, dependencies and licences, the pipeline in one process",
-        work: &[
-            Work::Tests("portolan-proto", Targets::All),
-            Work::Tests("portolan-crds", Targets::All),
-            Work::Tests("portolan-controller", Targets::All),
-            Work::Tests("portolan-agent", Targets::All),
-            Work::Tests("portolan-lab", Targets::All),
-            Work::Tests("portolan-e2e", Targets::Library),
-            Work::Tests(
-                "portolan-e2e",
-                Targets::Named(&["dependencies", "invariants", "licences", "monitoring"]),
-            ),
-            Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),
-            Work::Tests("portolan-e2e", Targets::Named(&["trust"])),
-        ],
-    },
-    Tier {
-        name: "namespaces",
-        title: "sets, rules and routes in namespaces of this machine's kernel",
-        work: &[
-            Work::Tests("ipset-rs", Targets::Named(&["kernel"])),
-            Work::Tests("portolan-agent", Targets::Named(&["namespaces"])),
-        ],
-    },
-    Tier {
-        name: "mutations",
-        title: "the planner broken on purpose: the named test fails each time",
-        work: &[Work::Mutations],
-    },
-    Tier {
-        name: "images",
-        title: "the container images: made twice, compared with the chart, started",
-        work: &[Work::Images],
-    },
-    Tier {
-        name: "cluster",
-        title: "a real Kubernetes API server",
-        work: CLUSTER,
-    },
-    Tier {
-        name: "guest",
-        title: "IPVS and traffic on a kernel that has it",
-        work: GUEST,
-    },
-    Tier {
-        name: "demo",
-        title: "both demos, as everybody runs them",
-        work: &[Work::Demo, Work::ClusterDemo],
-    },
-];
-
-const CLUSTER: &[Work] = &[
-    cluster("control-plane", 60),
-    cluster("stores", 60),
-    cluster("objects", 60),
-    cluster("rules", 60),
-    cluster("bad-input", 60),
-    cluster("trust", 60),
-    cluster("replicas", 60),
-    cluster("install", 60),
-    cluster("agents", 60),
-    cluster("waves", 60),
-    cluster("guard", 60),
-    cluster("traces", 60),
-    cluster("churn", 60),
-    cluster("memory", 60),
-];
-
-const GUEST: &[Work] = &[
-    Work::IpvsTest("ipvs-rs", Targets::Named(&["kernel"]), &["--reload-module"]),
-    guest("topology", 30),
-    guest("refusals", 30),
-    guest("packet-path", 30),
-    guest("external-path", 30),
-    guest("coexistence", 30),
-    guest("addresses", 30),
-    guest("detection-modes", 30),
-    guest("restarts", 30),
-    guest("schedulers", 30),
-    guest("draining", 30),
-    guest("rollout", 30),
-    guest("drift", 30),
-    guest("faults", 30),
-    guest("health", 30),
-    guest("metrics", 30),
-    guest("boot", 30),
-    guest("privileges", 30),
-    guest("settings", 30),
-    guest("doctor", 30),
-    guest("costs", 30),
-    guest("udp", 30),
-    guest("ipvs-rate", 30),
-    guest("bare", 30),
-    guest("bootstrap", 60),
-];
 
 #[cfg(test)]
 mod tests;

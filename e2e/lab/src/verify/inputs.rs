@@ -246,7 +246,8 @@ impl Inputs<'_> {
                 .strip_prefix(&source)
                 .ok()
                 .and_then(|path| path.iter().next());
-            part.is_none_or(|part| !is_other_part(&part.to_string_lossy(), work))
+            let is_other = part.is_some_and(|part| is_other_part(&part.to_string_lossy(), work));
+            !is_other && !is_beside_units(path)
         })
     }
 
@@ -336,6 +337,13 @@ fn is_other_part(part: &str, work: Work) -> bool {
         "cluster.rs" => !matches!(work, Work::Cluster(_)),
         _ => false,
     }
+}
+
+/// Whether a file of the lab runs no unit: its own tests, the table that it prints, and the list of units. A unit's
+/// own entry of that list is in its key.
+fn is_beside_units(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    stem.ends_with("tests") || path.ends_with("tiers/list.rs") || path.ends_with("verify/report.rs")
 }
 
 /// Without `.` and `..`; none if it leads out of the clone.

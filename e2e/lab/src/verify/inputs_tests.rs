@@ -223,6 +223,14 @@ fn data_settings_and_the_lab_run_what_uses_them_again() {
         of_tiers(&mutate, &["mutations", "guest", "cluster"]),
         ["mutations/planner"]
     );
+    let own = [
+        "e2e/lab/src/tiers/list.rs",
+        "e2e/lab/src/verify/report.rs",
+        "e2e/lab/src/verify/inputs_tests.rs",
+    ];
+    let beside = after_change_of(&own);
+    assert!(beside.contains(&"unit/portolan-lab".to_owned()));
+    assert!(of_tiers(&beside, &["guest", "cluster", "pure", "demo"]).is_empty());
     for path in EVERY_BUILD {
         assert_eq!(after_change_of(&[path]), all, "{path}");
     }

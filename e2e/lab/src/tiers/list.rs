@@ -1,0 +1,200 @@
+//! The list of all tiers and units. Kept apart from their types: a unit's key holds its own entry, so that a new
+//! entry does not run all the others again.
+
+use super::{Scenario, Targets, Tier, Work};
+
+const fn scenario(name: &'static str, seconds: u16) -> Scenario {
+    Scenario { name, seconds }
+}
+
+const fn guest(name: &'static str, seconds: u16) -> Work {
+    Work::Scenario(scenario(name, seconds))
+}
+
+const fn cluster(name: &'static str, seconds: u16) -> Work {
+    Work::Cluster(scenario(name, seconds))
+}
+
+/// Scenarios with a long form, and what that has which the short one has not. Each looks at `--long`.
+pub const LONG: &[(&str, &str)] = &[
+    (
+        "churn",
+        "1,000 Services and 4,000 pods for two minutes, instead of 300 and 1,200 for 40 s",
+    ),
+    ("agents", "60 nodes instead of 30"),
+    (
+        "restarts",
+        "ten kills of each program in a minute, instead of four in 24 s",
+    ),
+    ("memory", "10,000 Services instead of 3,000"),
+    ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
+];
+
+/// All of them.
+pub const TIERS: &[Tier] = &[
+    Tier {
+        name: "format",
+        title: "the code is formatted",
+        work: &[Work::Check("rustfmt", &["fmt", "--all", "--check"])],
+    },
+    Tier {
+        name: "lint",
+        title: "no warning of the compiler or clippy",
+        work: &[
+            Work::Check(
+                "clippy",
+                &[
+                    "clippy",
+                    "--workspace",
+                    "--all-targets",
+                    "--",
+                    "-D",
+                    "warnings",
+                ],
+            ),
+            // Cargo does not count them among all targets, because a plain `cargo test` does not run them.
+            Work::Check(
+                "clippy-named-tests",
+                &[
+                    "clippy",
+                    "--workspace",
+                    "--test=kernel",
+                    "--test=namespaces",
+                    "--",
+                    "-D",
+                    "warnings",
+                ],
+            ),
+        ],
+    },
+    Tier {
+        name: "docs",
+        title: "documentation without warnings, private items too",
+        work: &[Work::Check(
+            "rustdoc",
+            &[
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+            ],
+        )],
+    },
+    Tier {
+        name: "pure",
+        title: "unit and property tests of the crates without input and output",
+        work: &[
+            Work::Tests("portolan-plan", Targets::All),
+            Work::Tests("portolan-metrics", Targets::All),
+            Work::Tests("portolan-planner", Targets::All),
+            Work::Tests("portolan-rollout", Targets::All),
+            Work::Tests("portolan-reconcile", Targets::All),
+            Work::Tests("ipvs-rs", Targets::All),
+            Work::Tests("ipset-rs", Targets::All),
+            Work::Examples(&[
+                "portolan-plan",
+                "portolan-metrics",
+                "portolan-planner",
+                "portolan-reconcile",
+                "ipvs-rs",
+                "ipset-rs",
+            ]),
+        ],
+    },
+    Tier {
+        name: "unit",
+        title: "the other crates, dependencies and licences, the pipeline in one process",
+        work: &[
+            Work::Tests("portolan-proto", Targets::All),
+            Work::Tests("portolan-crds", Targets::All),
+            Work::Tests("portolan-controller", Targets::All),
+            Work::Tests("portolan-agent", Targets::All),
+            Work::Tests("portolan-lab", Targets::All),
+            Work::Tests("portolan-e2e", Targets::Library),
+            Work::Tests(
+                "portolan-e2e",
+                Targets::Named(&["dependencies", "invariants", "licences", "monitoring"]),
+            ),
+            Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),
+            Work::Tests("portolan-e2e", Targets::Named(&["trust"])),
+        ],
+    },
+    Tier {
+        name: "namespaces",
+        title: "sets, rules and routes in namespaces of this machine's kernel",
+        work: &[
+            Work::Tests("ipset-rs", Targets::Named(&["kernel"])),
+            Work::Tests("portolan-agent", Targets::Named(&["namespaces"])),
+        ],
+    },
+    Tier {
+        name: "mutations",
+        title: "the planner broken on purpose: the named test fails each time",
+        work: &[Work::Mutations],
+    },
+    Tier {
+        name: "images",
+        title: "the container images: made twice, compared with the chart, started",
+        work: &[Work::Images],
+    },
+    Tier {
+        name: "cluster",
+        title: "a real Kubernetes API server",
+        work: CLUSTER,
+    },
+    Tier {
+        name: "guest",
+        title: "IPVS and traffic on a kernel that has it",
+        work: GUEST,
+    },
+    Tier {
+        name: "demo",
+        title: "both demos, as everybody runs them",
+        work: &[Work::Demo, Work::ClusterDemo],
+    },
+];
+
+const CLUSTER: &[Work] = &[
+    cluster("control-plane", 20),
+    cluster("stores", 40),
+    cluster("objects", 30),
+    cluster("rules", 30),
+    cluster("bad-input", 160),
+    cluster("trust", 60),
+    cluster("replicas", 105),
+    cluster("install", 200),
+    cluster("agents", 130),
+    cluster("waves", 155),
+    cluster("guard", 60),
+    cluster("traces", 30),
+    cluster("churn", 80),
+    cluster("memory", 100),
+];
+
+const GUEST: &[Work] = &[
+    Work::IpvsTest("ipvs-rs", Targets::Named(&["kernel"]), &["--reload-module"]),
+    guest("topology", 10),
+    guest("refusals", 8),
+    guest("packet-path", 116),
+    guest("external-path", 128),
+    guest("coexistence", 97),
+    guest("addresses", 50),
+    guest("detection-modes", 88),
+    guest("restarts", 60),
+    guest("schedulers", 90),
+    guest("draining", 90),
+    guest("rollout", 80),
+    guest("drift", 120),
+    guest("faults", 48),
+    guest("health", 46),
+    guest("metrics", 23),
+    guest("boot", 63),
+    guest("privileges", 14),
+    guest("settings", 42),
+    guest("doctor", 60),
+    guest("costs", 20),
+    guest("udp", 20),
+    guest("ipvs-rate", 30),
+    guest("bare", 30),
+    guest("bootstrap", 80),
+];
