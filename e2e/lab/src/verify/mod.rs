@@ -50,11 +50,13 @@ pub struct Order {
     pub how: How,
 }
 
-/// How many batches of a kind run at a time, on two processors. Guests run after everything else: an emulated
-/// machine needs both processors, and what it times fails when it does not get them.
+/// How many batches of a kind run at a time, on two processors. Scenarios of a control plane wait for much of their
+/// time. Guests run after everything else: an emulated machine needs both processors, and what it times fails when it
+/// does not get them.
 fn workers(resource: Resource) -> usize {
     match resource {
-        Resource::Processor | Resource::ControlPlane | Resource::Guest => 1,
+        Resource::ControlPlane => 2,
+        Resource::Processor | Resource::Guest => 1,
     }
 }
 
@@ -103,7 +105,7 @@ pub fn run(order: &Order) -> Result<bool> {
         .map(|(now, before)| now.since(before))
         .unwrap_or_default();
     done.close(
-        &copy.clone,
+        &copy.folder,
         &tiers,
         order.how.long,
         &format!("{}, {used}", seconds(since.elapsed())),
@@ -309,7 +311,7 @@ impl Done {
     }
 
     /// The table, the sum, and what the tests show of the behaviour table.
-    fn close(mut self, clone: &Path, tiers: &[&Tier], long: bool, used: &str) -> Result<bool> {
+    fn close(mut self, copy: &Path, tiers: &[&Tier], long: bool, used: &str) -> Result<bool> {
         print(&format!("\n{}{used}", report::table(&mut self.rows)))?;
         let mut sum = Count::default();
         self.rows.iter().for_each(|row| sum += row.count);
@@ -317,7 +319,7 @@ impl Done {
         for tier in tiers {
             self.ran.entry(tier.name).or_default();
         }
-        let verdict = shown(clone, &self.ran, long)?;
+        let verdict = shown(copy, &self.ran, long)?;
         for complaint in &verdict.complaints {
             print(&format!("{}: {complaint}", semantics::FILE))?;
         }
@@ -327,8 +329,8 @@ impl Done {
 }
 
 /// What the tests that ran show of the behaviour table.
-fn shown(clone: &Path, ran: &Ran, long: bool) -> Result<Verdict> {
-    let path = clone.join(semantics::FILE);
+fn shown(copy: &Path, ran: &Ran, long: bool) -> Result<Verdict> {
+    let path = copy.join(semantics::FILE);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     Ok(semantics::judge(&text, ran, long))
 }
