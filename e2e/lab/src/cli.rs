@@ -123,6 +123,9 @@ struct Verify {
     /// Runs everything again, also what has passed before and has not changed since
     #[arg(long)]
     fresh: bool,
+    /// Runs nothing: prints what would be run, and how long that took the last time
+    #[arg(long)]
+    list: bool,
     #[command(flatten)]
     how: How,
 }
@@ -283,6 +286,7 @@ fn run(command: Command) -> Result<u8> {
             let order = verify::Order {
                 tiers: verify.tiers,
                 fresh: verify.fresh,
+                list: verify.list,
                 how: verify.how.parse(),
             };
             Ok(u8::from(!verify::run(&order)?))

@@ -46,6 +46,8 @@ pub struct Order {
     pub tiers: Vec<String>,
     /// Runs everything again.
     pub fresh: bool,
+    /// Only prints what would be run.
+    pub list: bool,
     /// How it is run.
     pub how: How,
 }
@@ -78,6 +80,15 @@ pub fn run(order: &Order) -> Result<bool> {
             Some(record) => done.cached(unit, record)?,
             None => todo.push(unit),
         }
+    }
+    if order.list {
+        let last = |unit: &Unit| results.newest(unit.tier, &unit.name);
+        let todo: Vec<_> = todo
+            .iter()
+            .map(|unit| (unit.tier, unit.name.as_str(), last(unit)))
+            .collect();
+        print(&report::list(&todo, done.rows.len()))?;
+        return Ok(true);
     }
     if !todo.is_empty() {
         print(&format!(

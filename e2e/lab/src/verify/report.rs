@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::results::Record;
 use crate::closing::Count;
 
 /// One unit in the table.
@@ -66,6 +67,24 @@ pub(super) fn table(rows: &mut [Row]) -> String {
         }
     }
     text + &cached(rows)
+}
+
+/// What would be run, with how long it took the last time, and how many results would be reused.
+pub(super) fn list(todo: &[(&str, &str, Option<Record>)], cached: usize) -> String {
+    let mut text = String::new();
+    let mut sum = 0.0;
+    for (tier, unit, last) in todo {
+        // Writing to a string cannot fail.
+        let _ = match last {
+            Some(last) => writeln!(text, "{tier:<11}{unit:<57}{:>8.1} s", last.seconds),
+            None => writeln!(text, "{tier:<11}{unit:<57}{:>10}", "not known"),
+        };
+        sum += last.as_ref().map_or(0.0, |last| last.seconds);
+    }
+    text + &format!(
+        "{} units would run, which took {sum:.0} s the last time, one after the other; {cached} results would be reused\n",
+        todo.len()
+    )
 }
 
 /// How many results are old ones, and how old; nothing if none is.
@@ -151,6 +170,26 @@ mod tests {
             cpu,
             cached: cached.map(Duration::from_secs),
         }
+    }
+
+    #[test]
+    fn what_would_be_run_is_listed_with_its_last_time() {
+        let record = Record {
+            passed: 3,
+            names: std::collections::BTreeSet::new(),
+            seconds: 12.34,
+            cpu: 1.0,
+            at: 0,
+        };
+        let todo = [("guest", "udp", Some(record)), ("pure", "ipvs-rs", None)];
+        let text = list(&todo, 7);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("guest      udp") && lines[0].ends_with("12.3 s"));
+        assert!(lines[1].ends_with("not known"));
+        assert_eq!(
+            lines[2],
+            "2 units would run, which took 12 s the last time, one after the other; 7 results would be reused"
+        );
     }
 
     #[test]
