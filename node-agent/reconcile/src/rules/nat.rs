@@ -7,23 +7,28 @@ use portolan_plan::{Family, LocalDetection, Settings};
 use super::{CHAIN_PREFIX, Jump, Table, mark, not_from_pods, set};
 use crate::set::SetRole;
 
-const JUMPS: &[Jump] = &[
+pub(super) const JUMPS: &[Jump] = &[
     Jump {
         from: "OUTPUT",
         to: "OUTPUT",
+        first: true,
     },
     Jump {
         from: "POSTROUTING",
         to: "POSTROUTING",
+        first: false,
     },
     Jump {
         from: "PREROUTING",
         to: "PREROUTING",
+        first: true,
     },
 ];
 
 pub(super) fn table(family: Family, settings: &Settings) -> Table {
-    let mark = mark(settings);
+    let masquerade_mark = settings.masquerade.mark();
+    let all_marks = mark(masquerade_mark | settings.capture.mark());
+    let mark = mark(masquerade_mark);
     let (cluster, frontend) = (
         set(family, SetRole::ClusterIp),
         set(family, SetRole::Frontend),
@@ -31,20 +36,26 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
     let (hairpin, masq) = (set(family, SetRole::Hairpin), set(family, SetRole::Masq));
     let set_mark = format!("-j MARK --set-xmark {mark}/{mark}");
     let masquerade = "-j MASQUERADE --random-fully";
+    // Whatever answers, no other rule translates it: chains for host ports and published ports take every address
+    // of this node, and a node port or balancer's address may be one (S-166, S-212).
+    let accept = format!("-m set --match-set {frontend} dst,dst -j ACCEPT");
     let chains = BTreeMap::from([
         (
             "MASQUERADE",
             vec![
                 // The packet that an overlay makes of this one inherits its mark: it would be
                 // masqueraded again, to a random port, and lost.
-                format!("-j MARK --set-xmark 0x0/{mark}"),
+                format!("-j MARK --set-xmark 0x0/{all_marks}"),
                 masquerade.into(),
             ],
         ),
         // The node's own connections may carry an address that backends cannot answer.
         (
             "OUTPUT",
-            vec![format!("-m set --match-set {frontend} dst,dst {set_mark}")],
+            vec![
+                format!("-m set --match-set {frontend} dst,dst {set_mark}"),
+                accept.clone(),
+            ],
         ),
         (
             "POSTROUTING",
@@ -65,6 +76,7 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
             vec![
                 format!("{} {set_mark}", outsiders(family, settings, &cluster)),
                 format!("{} {set_mark}", not_from_here(family, settings, &masq)),
+                accept,
             ],
         ),
     ]);
