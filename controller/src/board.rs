@@ -89,6 +89,8 @@ pub struct Delivery {
     pub drifted: Option<Arc<[Drift]>>,
     /// Ports on which the agent should answer and cannot, in words: the first [`REMEMBERED`].
     pub closed_ports: Arc<[String]>,
+    /// Kernel settings that the agent may not write, in words: the first [`REMEMBERED`].
+    pub unwritten_settings: Arc<[String]>,
     /// What is in force on it; nothing of an earlier stream counts.
     pub in_force: InForce,
 }
@@ -124,6 +126,7 @@ impl Board {
             overdue: None,
             drifted: None,
             closed_ports: Arc::default(),
+            unwritten_settings: Arc::default(),
             in_force: in_force.clone(),
         };
         nodes.deliveries.insert(node.clone(), delivery);
@@ -176,6 +179,13 @@ impl Board {
         closed.truncate(REMEMBERED);
         let closed: Arc<[String]> = closed.into();
         self.update(node, |delivery| delivery.closed_ports = closed);
+    }
+
+    /// The agent of a node told which kernel settings it may not write.
+    pub fn unwritten_settings(&self, node: &str, mut unwritten: Vec<String>) {
+        unwritten.truncate(REMEMBERED);
+        let unwritten: Arc<[String]> = unwritten.into();
+        self.update(node, |delivery| delivery.unwritten_settings = unwritten);
     }
 
     /// The stream of a node ended. Only the stream that was `connected` at `since` can end: an older

@@ -1,8 +1,9 @@
 //! The defaults, written out.
 
 use crate::{
-    ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec, ListenSpec,
-    LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec, TimeoutsSpec,
+    CaptureSpec, ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec,
+    HostFirewallMode, ListenSpec, LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec,
+    TimeoutsSpec,
 };
 
 impl SettingsSpec {
@@ -26,13 +27,19 @@ impl SettingsSpec {
                 bit: Some(14),
                 all: Some(false),
             }),
-            strict_arp: Some(true),
+            node_port_range: text("30000-32767"),
+            capture: Some(CaptureSpec {
+                bit: Some(12),
+                rule_priority: Some(90),
+                table: Some(10_270),
+            }),
+            host_firewall: Some(HostFirewallMode::Open),
             external_ips: Some(ExternalIpsSpec {
                 allowed_cidrs: Some(vec!["0.0.0.0/0".into(), "::/0".into()]),
             }),
             exclude_cidrs: Some(Vec::new()),
             timeouts: Some(TimeoutsSpec {
-                tcp: text("0s"),
+                tcp: text("24h"),
                 tcp_fin: text("0s"),
                 udp: text("0s"),
             }),
@@ -41,6 +48,8 @@ impl SettingsSpec {
                 min: Some(131_072),
                 tcp_established: text("24h"),
                 tcp_close_wait: text("1h"),
+                udp_timeout: text("0s"),
+                udp_stream_timeout: text("0s"),
                 tcp_be_liberal: Some(false),
             }),
             sync: Some(SyncSpec {

@@ -39,7 +39,8 @@ pub use rollout::{
 };
 pub use rollout_status::{ReachedNodes, RevisionRecord, RolloutPhase, RolloutStatus, WaveKind};
 pub use settings::{
-    ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec, ListenSpec,
-    LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec, TimeoutsSpec,
+    CaptureSpec, ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec,
+    HostFirewallMode, ListenSpec, LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec,
+    TimeoutsSpec,
 };
 pub use warning::Warning;

@@ -39,8 +39,6 @@ pub enum Because {
     InternalTrafficPolicyLocal,
     /// Endpoints are meant for this node.
     NodeHints,
-    /// An external address of the Service is one of the node's own.
-    NodeAddress,
 }
 
 /// A port of a Service.

@@ -64,7 +64,8 @@ pub struct ProxyPlanStatus {
     #[schemars(schema_with = "schema::moment")]
     pub heartbeat_time: Option<Time>,
     /// Applied: the kernel has what the node was sent last. Healthy: the agent is connected and nothing
-    /// fails. Drifted: somebody else changed entries of the kernel that are ours. Unknown: the agent
+    /// fails. Drifted: somebody else changed entries of the kernel that are ours. KernelSettings: the kernel has
+    /// the settings that the node needs; where that is False, the agent may not write them. Unknown: the agent
     /// is not connected, or has not told. To wait for a node:
     /// `kubectl wait proxyplan/NODE --for=condition=Applied`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -80,6 +81,8 @@ pub mod condition {
     pub const HEALTHY: &str = "Healthy";
     /// Somebody else changed entries of the kernel that are ours.
     pub const DRIFTED: &str = "Drifted";
+    /// The kernel has the settings that the node needs.
+    pub const KERNEL_SETTINGS: &str = "KernelSettings";
     /// Of a ProxyConfig: its spec makes sense and is in force.
     pub const ACCEPTED: &str = "Accepted";
     /// Of a ProxyConfig: endpoints have addresses by which `spec.settings.localDetection` tells them.

@@ -141,6 +141,30 @@ pub(crate) fn address_or_none(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Ports from a first to a last one.
+pub(crate) fn port_range(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 11,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[1-9][0-9]{0,4}-[1-9][0-9]{0,4}$') && int(self.split('-')[0]) <= int(self.split('-')[1]) \
+             && int(self.split('-')[1]) <= 65535",
+            "write the first port and the last, like 30000-32767",
+        )],
+    })
+}
+
+/// The two bits of the packet mark are different ones.
+pub(crate) fn settings_rules() -> Value {
+    let bit = |field: &str, default: u8| {
+        format!("(has(self.{field}) && has(self.{field}.bit) ? self.{field}.bit : {default})")
+    };
+    json!([rule(
+        &format!("{} != {}", bit("capture", 12), bit("masquerade", 14)),
+        "capture.bit and masquerade.bit are the same bit of the packet mark; write different ones",
+    )])
+}
+
 /// A name that the kernel takes for a scheduler or a device.
 pub(crate) fn kernel_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

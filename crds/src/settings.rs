@@ -10,6 +10,7 @@ use crate::schema;
 /// What nodes do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::settings_rules()))]
 pub struct SettingsSpec {
     /// The IPVS scheduler of Services that name none: any that the kernel has. Default: `rr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,10 +27,19 @@ pub struct SettingsSpec {
     /// Source address translation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<MasqueradeSpec>,
-    /// Answer ARP only for addresses of the interface that was asked; false leaves what the kernel does.
-    /// Default: true.
-    #[serde(rename = "strictARP", default, skip_serializing_if = "Option::is_none")]
-    pub strict_arp: Option<bool>,
+    /// The ports that the API server takes node ports from (`--service-node-port-range`). Nodes use none of them for
+    /// connections of their own. Default: `30000-32767`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::port_range")]
+    pub node_port_range: Option<String>,
+    /// How packets to Services are led to IPVS. Change it only where another program uses the same values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<CaptureSpec>,
+    /// Who decides about connections to Services on a node's own addresses, such as node ports. Open: they are let
+    /// in, whatever the host's chain INPUT says. Respect: that chain decides. Default: Open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::choice::<HostFirewallMode>")]
+    pub host_firewall: Option<HostFirewallMode>,
     /// Which external IPs may be captured.
     #[serde(
         rename = "externalIPs",
@@ -65,7 +75,8 @@ pub struct SettingsSpec {
     /// Drop packets from backends that connection tracking calls invalid. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_invalid: Option<bool>,
-    /// The dummy device that carries the routes; the one of another name before is removed.
+    /// The dummy device that routes to service ranges lead to; it has no address. The one of another name before is
+    /// removed.
     /// Default: `kube-ipvs0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
@@ -161,6 +172,34 @@ pub struct MasqueradeSpec {
     pub all: Option<bool>,
 }
 
+/// How packets to Services are led to IPVS: rules mark them, and policy routing delivers what is marked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CaptureSpec {
+    /// Which bit of the packet mark is ours, 0 to 31; another one than masquerade.bit. Default: 12, which portmap (13), kube-proxy (14, 15), Calico (16 to 31) and Cilium (8 to 11) leave free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 31))]
+    pub bit: Option<u8>,
+    /// The priority of the first of three policy routing rules, 1 to 32763. Rules with a lower number come first.
+    /// Default: 90.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 32763))]
+    pub rule_priority: Option<u32>,
+    /// The number of the routing table, 256 to 2147483647. Default: 10270.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 256, max = 2_147_483_647))]
+    pub table: Option<u32>,
+}
+
+/// Who decides about connections to Services on a node's own addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HostFirewallMode {
+    /// They are let in, whatever the host's chain INPUT says.
+    Open,
+    /// The host's chain INPUT decides.
+    Respect,
+}
+
 /// Which external IPs may be captured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -179,7 +218,7 @@ pub struct ExternalIpsSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeoutsSpec {
-    /// Idle established TCP connections. Default: `0s`.
+    /// Idle established TCP connections. Default: what conntrack.tcpEstablished is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp: Option<String>,
@@ -211,6 +250,14 @@ pub struct ConntrackSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp_close_wait: Option<String>,
+    /// How long a UDP flow is kept that had no answer yet. Default: `0s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
+    pub udp_timeout: Option<String>,
+    /// How long a UDP flow is kept that had answers. Default: `0s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::seconds")]
+    pub udp_stream_timeout: Option<String>,
     /// Do not call out-of-window packets invalid; false leaves what the kernel does. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_be_liberal: Option<bool>,

@@ -170,15 +170,18 @@ fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
     })
 }
 
+/// How many rules the table of behaviours has.
+const RULES: u16 = 241;
+
 fn check_rules(rules: &[String]) -> Result<()> {
     let is_rule = |rule: &String| {
         rule.strip_prefix("S-")
             .and_then(|n| n.parse().ok())
-            .is_some_and(|n: u16| (1..=211).contains(&n))
+            .is_some_and(|n: u16| (1..=RULES).contains(&n))
     };
     ensure!(
         !rules.is_empty() && rules.iter().all(is_rule),
-        "rules: S-1 to S-211, at least one"
+        "rules: S-1 to S-{RULES}, at least one"
     );
     Ok(())
 }

@@ -167,8 +167,11 @@ impl<K: Kernel> Programmer<K> {
                 continue;
             }
             // A look that finds everything as it was known costs no pass.
-            if woken == Woken::Disturbed && !late && !self.network_changed() {
-                continue;
+            if woken == Woken::Disturbed && !late {
+                let (network, rules) = (self.network_changed(), self.rules_changed());
+                if !(network || rules) {
+                    continue;
+                }
             }
             let why = match woken {
                 Woken::Changed => Why::Changed,
@@ -222,6 +225,8 @@ impl<K: Kernel> Programmer<K> {
         self.work_on(work, &mut outcome);
         let failed = outcome.failed > 0;
         let took = started.elapsed();
+        self.health
+            .set_unwritten(std::mem::take(&mut outcome.unwritten));
         if let Some(Ground { node, .. }) = ground {
             self.passed(outcome.passed(generation, node, facts, took));
         }

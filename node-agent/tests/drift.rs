@@ -13,7 +13,7 @@ mod running;
 use portolan_agent::kernel::SharedModel;
 use portolan_plan::{Drift as Mode, Family, PlanDocument};
 use portolan_reconcile::{
-    Drift, DriftCount, DriftKind, HostRoute, RealServerKey, SetId, SetRole, VirtualServerKey,
+    Drift, DriftCount, DriftKind, HostRoute, RealServerKey, Route, SetId, SetRole, VirtualServerKey,
 };
 use tempfile::TempDir;
 
@@ -213,7 +213,9 @@ fn what_events_tell_is_drift_as_well() {
         {
             let state = &mut running.kernel.lock().state;
             state.device_up = false;
-            state.routes.clear();
+            state
+                .routes
+                .retain(|route| matches!(route, Route::Deliver { .. }));
         }
         running.slot.disturb();
         let told = running.wait(|applied| !applied.drift.is_empty());

@@ -63,8 +63,7 @@ fn many_operations_that_fail_for_one_reason_are_told_once_and_tried_again() {
     running.stop();
 }
 
-/// S-7, S-169: nothing is written over rules that nobody could read, nothing is routed that they would
-/// have to guard, and the other family has all of its own.
+/// S-7, S-169: nothing is written over rules that nobody could read, and the other family has all of its own.
 #[test]
 fn rules_of_one_family_that_cannot_be_read_stop_nothing_of_the_other() {
     for (unread, other) in [(Family::Ipv4, Family::Ipv6), (Family::Ipv6, Family::Ipv4)] {
@@ -77,11 +76,6 @@ fn rules_of_one_family_that_cannot_be_read_stop_nothing_of_the_other() {
         assert_eq!(applied.failures, [told]);
         let found = state(&running.kernel);
         assert!(!found.rules.contains_key(&unread) && found.rules.contains_key(&other));
-        let routed = found
-            .routes
-            .iter()
-            .map(|route| Family::of(route.destination.addr()));
-        assert_eq!(routed.collect::<BTreeSet<_>>(), [other].into());
         let served = found
             .virtual_servers
             .keys()
@@ -95,7 +89,7 @@ fn rules_of_one_family_that_cannot_be_read_stop_nothing_of_the_other() {
     }
 }
 
-/// S-7, S-169: nothing is routed that rules would have to guard, and the other family has all of its own.
+/// S-7, S-169: the other family has all of its own.
 #[test]
 fn rules_of_one_family_that_cannot_be_loaded_stop_nothing_of_the_other() {
     for (refused, other) in [(Family::Ipv4, Family::Ipv6), (Family::Ipv6, Family::Ipv4)] {
@@ -104,26 +98,13 @@ fn rules_of_one_family_that_cannot_be_loaded_stop_nothing_of_the_other() {
         running.kernel.eyes().refused_rules = Some(refused);
         let applied = running.program(document());
         let told = format!("load {refused} rules: the tool gave up");
-        assert_eq!(
-            applied.failures,
-            [told],
-            "what was held back for it is not told"
-        );
-        assert!(applied.failed > 1, "and counted");
+        assert_eq!((applied.failures, applied.failed), (vec![told], 1));
         let found = state(&running.kernel);
-        let routed = found
-            .routes
-            .iter()
-            .map(|route| Family::of(route.destination.addr()));
-        assert_eq!(routed.collect::<BTreeSet<_>>(), [other].into());
+        assert!(!found.rules.contains_key(&refused) && found.rules.contains_key(&other));
         running.kernel.eyes().refused_rules = None;
         running.wait(|applied| applied.failed == 0);
         let found = state(&running.kernel);
-        let routed = found
-            .routes
-            .iter()
-            .map(|route| Family::of(route.destination.addr()));
-        assert_eq!(routed.collect::<BTreeSet<_>>(), Family::BOTH.into());
+        assert!(found.rules.contains_key(&refused));
         running.stop();
     }
 }

@@ -28,7 +28,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets};
 use portolan_agent::kernel::{Kernel, KernelError, SharedModel, StaleFlows};
 use portolan_plan::{Family, NodePlan, PlanDocument};
@@ -71,12 +70,16 @@ const TESTS: &[Test] = &[
         drift_is_repaired,
     ),
     (
-        "a_vanished_source_address_is_taken_off_the_route",
-        source_follows_the_node,
+        "a_service_range_with_something_of_the_node_is_left_alone",
+        overlap_is_left_alone,
     ),
     (
-        "a_range_that_overlaps_a_route_is_routed_by_single_addresses",
-        overlap_falls_back,
+        "what_the_first_version_left_is_removed",
+        leftovers::first_version_goes,
+    ),
+    (
+        "a_jump_of_nat_is_moved_before_those_of_others",
+        nat_comes_first,
     ),
     (
         "interfaces_are_seen_as_they_are",
@@ -198,7 +201,7 @@ impl Kernel for Here {
         let settings = self.rest.lock().state.sysctls.clone();
         Ok(Observed {
             sets: self.sets.observe()?,
-            spare_set: self.sets.has_spare()?,
+            leftover_sets: self.sets.leftovers()?,
             rules: rules
                 .into_iter()
                 .map(|(family, found)| Ok((family, found?)))
@@ -306,22 +309,29 @@ fn programmed_and_quiet() {
     let written = here.pass(&plan());
     assert!(written.len() > 20, "{} operations", written.len());
     assert_eq!(witnessed_sets(), wanted_sets());
-    assert_eq!(
-        ip("-4 route show table local dev portolan0 proto static").trim(),
-        "local 10.96.0.0/12 scope host src 192.168.50.1"
-    );
-    let six = ip("-6 route show table local dev portolan0 proto static");
-    assert!(
-        six.starts_with("local fd00:10:96::/112 src fd00:50::1"),
-        "{six}"
-    );
+    for (family, range) in [("-4", "10.96.0.0/12"), ("-6", "fd00:10:96::/112")] {
+        let routes = ip(&format!("{family} route show dev portolan0 proto 112"));
+        let wanted = format!("{range} scope link metric 10270");
+        let wanted = match family {
+            "-4" => wanted,
+            _ => format!("{range} metric 10270 pref medium"),
+        };
+        assert_eq!(routes.trim(), wanted);
+        let table = ip(&format!("{family} route show table 10270"));
+        assert!(
+            table.starts_with("local default dev lo proto 112"),
+            "{table}"
+        );
+        assert_eq!(table.lines().count(), 1, "{table}");
+        assert_eq!(policy(family), POLICY);
+    }
     let saved = output_of("iptables-save", &[]);
     assert_eq!(
         saved
             .lines()
             .filter(|line| line.contains("-j PORTOLAN-"))
             .count(),
-        8,
+        10,
         "{saved}"
     );
     let before = (saved, output_of("ip6tables-save", &[]));
@@ -358,7 +368,8 @@ fn drift_is_repaired() {
         &["-A", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"],
     );
     output_of("ip6tables", &["-t", "nat", "-F", "PORTOLAN-POSTROUTING"]);
-    ip("route del local 10.96.0.0/12 dev portolan0 table local");
+    ip("route del 10.96.0.0/12 dev portolan0");
+    ip("-6 rule del pref 91");
     let written: Vec<_> = here.pass(&plan()).iter().map(ToString::to_string).collect();
     assert_eq!(
         written,
@@ -366,7 +377,8 @@ fn drift_is_repaired() {
             "load IPv4 rules".to_owned(),
             "load IPv6 rules".into(),
             format!("add {frontend} to set PORTOLAN-FRONTEND"),
-            "add route local 10.96.0.0/12 dev portolan0 table local src 192.168.50.1".into(),
+            "add route 10.96.0.0/12 dev portolan0 proto 112 metric 10270".into(),
+            "add IPv6 policy rule pref 91 fwmark 0x1000/0x1000 lookup 10270 proto 112".into(),
             "delete 10.99.0.0/16 from set PORTOLAN-PODS".into(),
         ]
     );
@@ -378,42 +390,52 @@ fn drift_is_repaired() {
     );
 }
 
-fn source_follows_the_node() {
-    let mut here = Here::new();
-    here.pass(&plan());
-    ip("address del 192.168.50.1/24 dev eth0");
-    here.pass(&plan());
-    let route = ip("-4 route show table local dev portolan0 proto static");
-    assert_eq!(route.trim(), "local 10.96.0.0/12 scope host");
-    ip("address add 192.168.50.1/24 dev eth0");
-    here.pass(&plan());
-    let route = ip("-4 route show table local dev portolan0 proto static");
-    assert_eq!(
-        route.trim(),
-        "local 10.96.0.0/12 scope host src 192.168.50.1"
-    );
+/// Policy rules of ours as `ip` shows them.
+const POLICY: [&str; 3] = [
+    "90: from all fwmark 0x1000/0x5000 iif lo goto 92 proto 112",
+    "91: from all fwmark 0x1000/0x1000 lookup 10270 proto 112",
+    "92: from all nop proto 112",
+];
+
+fn policy(family: &str) -> Vec<String> {
+    let all = ip(&format!("{family} rule show"));
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines = all.lines().map(words);
+    lines.filter(|line| line.ends_with("proto 112")).collect()
 }
 
-fn overlap_falls_back() {
+/// S-30: nothing of the node's becomes unreachable for a range that overlaps it.
+fn overlap_is_left_alone() {
     let mut here = Here::new();
     ip("route add 10.100.0.0/16 via 192.168.50.9");
     here.pass(&plan());
-    let routes = ip("-4 route show table local dev portolan0 proto static");
-    assert!(!routes.contains("10.96.0.0/12"), "{routes}");
-    let single: Vec<_> = routes
-        .lines()
-        .filter_map(|line| line.split(' ').nth(1))
-        .map(str::to_owned)
-        .collect();
-    let vips: BTreeSet<String> = witnessed_sets()["PORTOLAN-VIPNET"].clone();
-    assert_eq!(single.into_iter().collect::<BTreeSet<_>>(), vips);
-    assert!(
-        vips.iter().all(|vip| vip.parse::<IpNet>().is_err()),
-        "{vips:?}"
-    );
+    let routes = || ip("-4 route show dev portolan0");
+    assert_eq!(routes().trim(), "");
+    assert!(witnessed_sets()["PORTOLAN-RANGES"].is_empty());
+    assert_eq!(policy("-4"), POLICY, "Services are served all the same");
     ip("route del 10.100.0.0/16");
     here.pass(&plan());
-    let routes = ip("-4 route show table local dev portolan0 proto static");
-    assert_eq!(routes.lines().count(), 1, "{routes}");
-    assert!(routes.contains("10.96.0.0/12"), "{routes}");
+    assert!(routes().starts_with("10.96.0.0/12"), "{}", routes());
+    assert_eq!(witnessed_sets()["PORTOLAN-RANGES"].len(), 1);
+}
+
+/// S-166: also where it was there first.
+fn nat_comes_first() {
+    let mut here = Here::new();
+    here.pass(&plan());
+    let first = |chain: &str| {
+        let all = output_of("iptables", &["-t", "nat", "-S", chain]);
+        all.lines().nth(1).unwrap_or_default().to_owned()
+    };
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let host_ports = ["-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"];
+        let insert = ["-t", "nat", "-I", chain, "1"];
+        output_of("iptables", &[&insert[..], &host_ports].concat());
+    }
+    let written: Vec<_> = here.pass(&plan()).iter().map(ToString::to_string).collect();
+    assert_eq!(written, ["load IPv4 rules"]);
+    for chain in ["PREROUTING", "OUTPUT"] {
+        assert_eq!(first(chain), format!("-A {chain} -j PORTOLAN-{chain}"));
+    }
+    assert_eq!(here.pass(&plan()), []);
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::slot::Woken;
-use portolan_plan::{FrontendDocument, FrontendKind, PlanDocument};
-use portolan_reconcile::{HostInterface, InterfaceKind, Op};
+use portolan_plan::{FrontendDocument, FrontendKind, Period, PlanDocument};
+use portolan_reconcile::Op;
 use tempfile::TempDir;
 
 use running::{Running, address, document};
@@ -50,14 +50,6 @@ fn servers_at(kernel: &SharedModel, address: &str) -> usize {
     let address: std::net::IpAddr = address.parse().unwrap();
     let servers = &kernel.lock().state.virtual_servers;
     servers.keys().filter(|key| key.address == address).count()
-}
-
-fn ethernet(name: &str) -> HostInterface {
-    HostInterface {
-        name: name.into(),
-        kind: InterfaceKind::Other,
-        arp: true,
-    }
 }
 
 /// S-37: an address serves node ports as soon as it is there, and no longer than it is.
@@ -193,63 +185,46 @@ fn before_a_first_plan_nothing_is_looked_at_and_nothing_written() {
     assert!(kernel.lock().log.is_empty(), "I-4, S-183");
 }
 
-/// S-176: and an interface that went away and came back has lost its settings.
-#[test]
-fn an_interface_is_told_at_once_to_answer_arp_for_its_own_addresses_only() {
-    let (running, _state) = programmed();
-    let name = "net/ipv4/conf/eth7.100/arp_ignore";
-    let told = |kernel: &SharedModel| {
-        let value = kernel.lock().state.sysctls.get(name).cloned();
-        value.as_deref() == Some("1")
-    };
-    assert!(!told(&running.kernel));
-    let interface = ethernet("eth7.100");
-    running.kernel.lock().state.host.interfaces.push(interface);
-    running.slot.disturb();
-    running.until("the setting of the new interface", told);
-    let mut kernel = running.kernel.lock();
-    kernel.state.sysctls.insert(name.into(), "0".into());
-    drop(kernel);
-    running.slot.disturb();
-    running.until("the setting of the interface that came back", told);
-    let writes =
-        |op: &Op| matches!(op, Op::WriteSysctl { name: written, .. } if &**written == name);
-    let kernel = running.stop();
-    assert_eq!(kernel.lock().log.iter().filter(|op| writes(op)).count(), 2);
+const FLOWS: [&str; 2] = [
+    "net.netfilter.nf_conntrack_udp_timeout",
+    "net.netfilter.nf_conntrack_udp_timeout_stream",
+];
+
+/// A plan that asks for 20 s and 90 s of these.
+fn asking() -> PlanDocument {
+    let mut plan = patient();
+    plan.settings.conntrack.udp_timeout = Period::seconds(20);
+    plan.settings.conntrack.udp_stream_timeout = Period::seconds(90);
+    plan
 }
 
-/// What is written to an interface that has these values once strict ARP is asked for.
-fn arp_writes(ignore: &str, announce: &str) -> Vec<String> {
+/// What is written to a kernel that has these values once they are asked for.
+fn writes(values: [&str; 2]) -> Vec<String> {
     let state = TempDir::new().unwrap();
     let kernel = SharedModel::default();
-    for (name, value) in [("arp_ignore", ignore), ("arp_announce", announce)] {
-        let name = format!("net/ipv4/conf/eth7/{name}");
+    for (name, value) in FLOWS.into_iter().zip(values) {
         let settings = &mut kernel.lock().state.sysctls;
         settings.insert(name.into(), value.into());
     }
     let running = Running::start(kernel, state.path());
-    let mut lax = patient();
-    lax.settings.strict_arp = false;
-    let interface = ethernet("eth7");
-    running.kernel.lock().state.host.interfaces.push(interface);
-    running.program(lax);
-    // Only now they are asked for: the kernel was looked at before.
     running.program(patient());
+    // Only now they are asked for: the kernel was looked at before.
+    running.program(asking());
     let kernel = running.stop();
     let kernel = kernel.lock();
-    let ours = |op: &&Op| matches!(op, Op::WriteSysctl { name, .. } if name.contains("eth7"));
+    let ours = |op: &&Op| matches!(op, Op::WriteSysctl { name, .. } if name.contains("udp"));
     let written = kernel.log.iter().filter(ours);
     written.map(ToString::to_string).collect()
 }
 
-/// Values that are right are not written: `/proc/sys` may be read-only (S-174).
+/// Values that are right are not written: `/proc/sys` may be read-only (S-174, S-235).
 #[test]
 fn settings_that_are_right_are_read_and_not_written() {
-    assert_eq!(arp_writes("1", "2"), [""; 0]);
-    let written = arp_writes("0", "2");
+    assert_eq!(writes(["20", "90"]), [""; 0]);
+    let written = writes(["30", "90"]);
     assert_eq!(written.len(), 1, "{written:?}");
-    assert!(written[0].contains("arp_ignore"), "{written:?}");
-    assert_eq!(arp_writes("0", "0").len(), 2);
+    assert!(written[0].contains("udp_timeout to 20"), "{written:?}");
+    assert_eq!(writes(["30", "120"]).len(), 2);
 }
 
 /// S-38: the rest goes on with what was known, and the failure is told until it is over.
@@ -308,30 +283,20 @@ fn nothing_is_written_before_addresses_could_be_read_once() {
     running.stop();
 }
 
-/// Switched off, ARP may be changed by others; switched on again, it is looked at again.
+/// Not asked for, a setting may be changed by others; asked for again, it is looked at again.
 #[test]
-fn what_others_changed_while_arp_was_not_strict_is_put_right_when_it_is_again() {
+fn what_others_changed_while_it_was_not_asked_for_is_put_right_when_it_is_again() {
     let (running, _state) = programmed();
-    let name = "net/ipv4/conf/eth7/arp_ignore";
+    let name = FLOWS[0];
     let value = |kernel: &SharedModel| kernel.lock().state.sysctls.get(name).cloned();
-    let interface = ethernet("eth7");
-    running.kernel.lock().state.host.interfaces.push(interface);
-    running.slot.disturb();
-    running.until("the setting", |kernel| {
-        value(kernel).as_deref() == Some("1")
-    });
-    let mut lax = patient();
-    lax.settings.strict_arp = false;
-    running.program(lax);
-    assert_eq!(
-        value(&running.kernel).as_deref(),
-        Some("1"),
-        "S-176: not undone"
-    );
-    let mut kernel = running.kernel.lock();
-    kernel.state.sysctls.insert(name.into(), "0".into());
-    drop(kernel);
+    running.program(asking());
+    assert_eq!(value(&running.kernel).as_deref(), Some("20"), "S-235");
     running.program(patient());
-    assert_eq!(value(&running.kernel).as_deref(), Some("1"), "S-176");
+    assert_eq!(value(&running.kernel).as_deref(), Some("20"), "not undone");
+    let mut kernel = running.kernel.lock();
+    kernel.state.sysctls.insert(name.into(), "30".into());
+    drop(kernel);
+    running.program(asking());
+    assert_eq!(value(&running.kernel).as_deref(), Some("20"), "S-235");
     running.stop();
 }

@@ -20,7 +20,8 @@ use portolan_agent::record::Record;
 use portolan_agent::slot::Woken;
 use portolan_plan::{Change, EntryHash, EntryKey, Period, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::{
-    ModelKernel, Op, RESCHEDULED_AT_ONCE, RealServers, SetRole, VirtualServer, VirtualServerKey,
+    ModelKernel, Op, RESCHEDULED_AT_ONCE, RealServers, Route, SetRole, VirtualServer,
+    VirtualServerKey,
 };
 use tempfile::TempDir;
 
@@ -138,8 +139,8 @@ fn a_device_that_settings_do_not_name_any_more_is_removed_last() {
     };
     let retired = Op::RetireDevice { device: old };
     assert_eq!((log.first(), log.last()), (Some(&raised), Some(&retired)));
-    let on = |op: &&Op| matches!(op, Op::PutRoute { device, .. } if &**device == "another0");
-    assert!(log.iter().filter(on).count() > 1);
+    let on = |op: &&Op| matches!(op, Op::AddRoute { device, route: Route::Range { .. } } if &**device == "another0");
+    assert!(log.iter().filter(on).count() > 1, "a range of each family");
 }
 
 /// S-108: ranges that the settings exclude are never touched.
@@ -358,7 +359,14 @@ fn a_pass_tells_what_took_its_time_step_by_step() {
     let names = |steps: &[Step]| steps.iter().map(|step| step.name).collect::<Vec<_>>();
     let told = names(&first.steps);
     assert_eq!(told[..4], ["look", "desired state", "observe", "diff"]);
-    let phases = ["create sets", "guard", "rules", "answer", "route"];
+    let phases = [
+        "create sets",
+        "guard",
+        "rules",
+        "answer",
+        "route",
+        "policy rules",
+    ];
     let places = phases.map(|phase| told.iter().position(|name| *name == phase));
     assert!(places.is_sorted() && places[0].is_some(), "{told:?}");
     let operations = first

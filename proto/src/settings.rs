@@ -2,8 +2,9 @@
 //! defaults where zero is no possible value.
 
 use portolan_plan::{
-    ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings, ListenSettings,
-    LocalDetection, MasqueradeSettings, Period, Settings, SyncSettings, TimeoutSettings,
+    CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings,
+    HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period, PortRange, Settings,
+    SyncSettings, TimeoutSettings,
 };
 
 use crate::decode::{DecodeError, address, bounded, ranges};
@@ -18,7 +19,12 @@ pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
         local_detection: Some(detection_to_wire(&settings.local_detection)),
         masquerade_bit: settings.masquerade.bit.into(),
         masquerade_all: settings.masquerade.all,
-        strict_arp: settings.strict_arp,
+        capture_bit: settings.capture.bit.into(),
+        capture_rule_priority: settings.capture.rule_priority,
+        capture_table: settings.capture.table,
+        host_firewall_respect: settings.host_firewall == HostFirewall::Respect,
+        node_port_first: settings.node_port_range.first.into(),
+        node_port_last: settings.node_port_range.last.into(),
         external_ip_allowed_cidrs: cidrs(&settings.external_ips.allowed_cidrs),
         exclude_cidrs: cidrs(&settings.exclude_cidrs),
         timeout_tcp: settings.timeouts.tcp.as_milliseconds(),
@@ -28,6 +34,8 @@ pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
         conntrack_min: settings.conntrack.min,
         conntrack_tcp_established: settings.conntrack.tcp_established.as_milliseconds(),
         conntrack_tcp_close_wait: settings.conntrack.tcp_close_wait.as_milliseconds(),
+        conntrack_udp_timeout: settings.conntrack.udp_timeout.as_milliseconds(),
+        conntrack_udp_stream_timeout: settings.conntrack.udp_stream_timeout.as_milliseconds(),
         conntrack_tcp_be_liberal: settings.conntrack.tcp_be_liberal,
         sync_period: settings.sync.period.as_milliseconds(),
         sync_min_period: settings.sync.min_period.as_milliseconds(),
@@ -78,6 +86,15 @@ fn with_defaults(mut settings: wire::Settings) -> wire::Settings {
         settings.metrics_address = default.metrics_address;
         settings.metrics_port = default.metrics_port;
     }
+    if settings.capture_table == 0 {
+        settings.capture_bit = default.capture_bit;
+        settings.capture_rule_priority = default.capture_rule_priority;
+        settings.capture_table = default.capture_table;
+    }
+    if settings.node_port_first == 0 {
+        settings.node_port_first = default.node_port_first;
+        settings.node_port_last = default.node_port_last;
+    }
     settings.local_detection = settings.local_detection.or(default.local_detection);
     settings
 }
@@ -93,7 +110,19 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
             bit,
             all: settings.masquerade_all,
         },
-        strict_arp: settings.strict_arp,
+        node_port_range: PortRange {
+            first: bounded(settings.node_port_first, MOST, "settings.node_port_first")?,
+            last: bounded(settings.node_port_last, MOST, "settings.node_port_last")?,
+        },
+        capture: CaptureSettings {
+            bit: bounded(settings.capture_bit, 31, "settings.capture_bit")?,
+            rule_priority: settings.capture_rule_priority,
+            table: settings.capture_table,
+        },
+        host_firewall: match settings.host_firewall_respect {
+            true => HostFirewall::Respect,
+            false => HostFirewall::Open,
+        },
         external_ips: ExternalIpSettings {
             allowed_cidrs: ranges(
                 &settings.external_ip_allowed_cidrs,
@@ -111,6 +140,8 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
             min: settings.conntrack_min,
             tcp_established: Period::milliseconds(settings.conntrack_tcp_established),
             tcp_close_wait: Period::milliseconds(settings.conntrack_tcp_close_wait),
+            udp_timeout: Period::milliseconds(settings.conntrack_udp_timeout),
+            udp_stream_timeout: Period::milliseconds(settings.conntrack_udp_stream_timeout),
             tcp_be_liberal: settings.conntrack_tcp_be_liberal,
         },
         sync: SyncSettings {

@@ -84,6 +84,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
             standing: 1,
         }],
         closed_ports: vec!["30080".into()],
+        unwritten_settings: vec!["set a to 1: read-only".into()],
         applied_hash: hash(0xa2),
     };
     vec![

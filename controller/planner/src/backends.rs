@@ -27,13 +27,16 @@ impl EndpointCopy<'_> {
         (self.endpoint.address, self.port)
     }
 
-    /// Of copies that disagree the one with the lowest rank is believed: one that does not
-    /// terminate first, then the newest slice, then the first by name, whatever the order in
-    /// which slices came (S-51).
+    /// Of copies that disagree the one with the lowest rank is believed: one that is ready first, then one that
+    /// serves while it terminates, then one that does not terminate, then the newest slice, then the first by name,
+    /// whatever the order in which slices came and their endpoints stand (S-51, S-217).
     fn rank(&self) -> impl Ord {
-        let slice = self.slice;
+        let (slice, endpoint) = (self.slice, self.endpoint);
+        let serves = endpoint.serving && endpoint.terminating;
         (
-            self.endpoint.terminating,
+            !endpoint.ready,
+            !serves,
+            endpoint.terminating,
             Reverse(slice.generation),
             &slice.id,
         )

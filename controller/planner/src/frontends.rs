@@ -2,43 +2,35 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use portolan_plan::{
-    Family, Frontend, FrontendKind, LocalDetection, Protocol, ServiceId, Settings,
-};
+use portolan_plan::{Family, Frontend, FrontendKind, Protocol, ServiceId, Settings};
 
 use crate::model::{Claim, ClusterModel, Service, ServicePort};
 use crate::proxied::not_proxied;
 use crate::{AddressOwner, Reason};
+
+/// Where kubelets listen.
+const KUBELET: u16 = 10250;
 
 /// Whether a Service is ours to serve.
 pub(crate) fn is_proxied(service: &Service, proxy_name: &str) -> bool {
     not_proxied(service, proxy_name).is_none()
 }
 
-/// Where one port of a Service answers.
+/// Where one port of a Service answers, on every node.
 #[derive(Debug, Default)]
 pub(crate) struct Frontends {
-    /// On every node, in the Service's order.
-    pub(crate) everywhere: Vec<Frontend>,
-    /// On one node only, because the address is that node's own (S-25). Others reach it there.
-    pub(crate) on_nodes: Vec<(Arc<str>, Frontend)>,
+    /// In the Service's order.
+    pub(crate) all: Vec<Frontend>,
     /// Why it does not answer elsewhere.
     pub(crate) reasons: Vec<Reason>,
 }
 
 impl Frontends {
-    /// Those on every node and those on one.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Frontend> {
-        let on_nodes = self.on_nodes.iter().map(|(_, frontend)| frontend);
-        self.everywhere.iter().chain(on_nodes)
-    }
-
-    /// Whether it answers elsewhere than on cluster IPs, on some node at least.
+    /// Whether it answers elsewhere than on cluster IPs.
     pub(crate) fn has_external(&self) -> bool {
-        self.all()
-            .any(|frontend| frontend.kind != FrontendKind::ClusterIp)
+        let mut all = self.all.iter();
+        all.any(|frontend| frontend.kind != FrontendKind::ClusterIp)
     }
 }
 
@@ -64,13 +56,19 @@ pub(crate) struct Claimant<'a> {
     addresses: Vec<(FrontendKind, IpAddr)>,
 }
 
-/// Who comes first at a place: cluster IPs, because the API server gave them to nobody else; then the
-/// oldest Service, then the first by namespace and name (S-14).
-type Rank<'a> = (bool, i64, &'a ServiceId);
+/// Who comes first at a place: cluster IPs, because the API server gave them to nobody else; then addresses of
+/// balancers, which a controller gives out, before external IPs, which anybody may write; then the oldest Service,
+/// then the first by namespace and name (S-14, S-215).
+type Rank<'a> = (u8, i64, &'a ServiceId);
 
 fn rank(service: &Service, kind: FrontendKind) -> Rank<'_> {
     let created = service.created.unwrap_or(i64::MAX);
-    (kind != FrontendKind::ClusterIp, created, &service.id)
+    let class = match kind {
+        FrontendKind::ClusterIp => 0,
+        FrontendKind::LoadBalancer => 1,
+        FrontendKind::ExternalIp | FrontendKind::NodePort => 2,
+    };
+    (class, created, &service.id)
 }
 
 impl<'a> Claimant<'a> {
@@ -124,11 +122,11 @@ impl<'a> Claimant<'a> {
             // Without its cluster IP, which was said, nothing of the family is served.
             return;
         }
-        if is_external && self.model.is_api_server(address, port.protocol, port.port) {
+        if is_external && let Some(owner) = self.owner(port, kind, address) {
             found.reasons.push(Reason::NeverCaptured {
                 kind,
                 address,
-                owner: AddressOwner::ApiServer,
+                owner,
             });
             return;
         }
@@ -142,12 +140,10 @@ impl<'a> Claimant<'a> {
             address: Some(address),
             port: port.port,
         };
-        let mut nodes = self.model.nodes_at(address).peekable();
-        if !is_external || nodes.peek().is_none() {
-            found.everywhere.push(frontend);
-            return;
-        }
-        if let Some(winner) = self.node_port_at(port, address) {
+        // The node's interfaces decide which addresses are its own, and they may differ from its Node object (S-216).
+        // So every node has the frontend, and the one with the address prefers its node port.
+        let is_of_node = is_external && self.model.nodes_at(address).next().is_some();
+        if is_of_node && let Some(winner) = self.node_port_at(port, address) {
             found.reasons.push(Reason::NodePortFirst {
                 kind,
                 address,
@@ -155,11 +151,32 @@ impl<'a> Claimant<'a> {
                 port: port.port,
                 winner: winner.id.clone(),
             });
-            return;
         }
-        found
-            .on_nodes
-            .extend(nodes.map(|node| (node.clone(), frontend)));
+        found.all.push(frontend);
+    }
+
+    /// Who listens at this very place and must not lose it to a Service.
+    fn owner(
+        &self,
+        port: &ServicePort,
+        kind: FrontendKind,
+        address: IpAddr,
+    ) -> Option<AddressOwner> {
+        if self.model.is_api_server(address, port.protocol, port.port) {
+            return Some(AddressOwner::ApiServer);
+        }
+        let anybody_may_write = kind == FrontendKind::ExternalIp;
+        if !(anybody_may_write && port.protocol == Protocol::Tcp) {
+            return None;
+        }
+        let node = self.model.nodes_at(address).next()?.clone();
+        let what = match port.port {
+            KUBELET => "kubelet",
+            number if number == self.settings.healthz.port => "health port",
+            number if number == self.settings.metrics.port => "metrics port",
+            _ => return None,
+        };
+        Some(AddressOwner::Node { node, what })
     }
 
     fn settle_node_port(&self, port: &ServicePort, number: u16, found: &mut Frontends) {
@@ -169,7 +186,7 @@ impl<'a> Claimant<'a> {
                 let reason = conflict(kind, None, port.protocol, number, winner);
                 found.reasons.push(reason);
             }
-            _ => found.everywhere.push(Frontend {
+            _ => found.all.push(Frontend {
                 kind: FrontendKind::NodePort,
                 address: None,
                 port: number,
@@ -210,7 +227,7 @@ impl<'a> Claimant<'a> {
 impl Frontends {
     /// Whether the port has a cluster IP of the family.
     fn has_cluster_ip(&self, family: Family) -> bool {
-        self.everywhere.iter().any(|frontend| {
+        self.all.iter().any(|frontend| {
             let of_family = frontend.address.is_some_and(|a| Family::of(a) == family);
             frontend.kind == FrontendKind::ClusterIp && of_family
         })
@@ -294,30 +311,20 @@ fn refusal(
     if service.cluster_ip(Family::of(address)).is_none() {
         return Some(Reason::NoClusterIp { kind, address });
     }
-    if let Some(owner) = pods_at(model, settings, address) {
+    if kind == FrontendKind::ExternalIp
+        && let Some(slice) = model.slice_at(address)
+    {
+        let slice = slice.clone();
         return Some(Reason::NeverCaptured {
             kind,
             address,
-            owner,
+            owner: AddressOwner::Endpoint { slice },
         });
     }
     let mut allowed = settings.external_ips.allowed_cidrs.iter();
     let is_allowed =
         kind != FrontendKind::ExternalIp || allowed.any(|range| range.contains(&address));
     (!is_allowed).then_some(Reason::NotAllowed { address })
-}
-
-/// Which pods may have the address: those of a node, or of the cluster where only its range is known.
-fn pods_at(model: &ClusterModel, settings: &Settings, address: IpAddr) -> Option<AddressOwner> {
-    if let Some((range, node)) = model.pod_range(address) {
-        let node = node.clone();
-        return Some(AddressOwner::Pods { range, node });
-    }
-    let LocalDetection::ClusterCidr { cluster_cidrs } = &settings.local_detection else {
-        return None;
-    };
-    let range = cluster_cidrs.iter().find(|range| range.contains(&address));
-    range.map(|range| AddressOwner::PodsOfCluster { range: *range })
 }
 
 /// Whether an address can be one of a Service or an endpoint at all: not loopback, link-local,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan_plan::{
-    Family, Frontend, Head, HeadPort, ListChoice, ListUse, Outsiders, Policy, Scope, ScopeKind,
+    Family, Head, HeadPort, ListChoice, ListUse, Outsiders, Policy, Scope, ScopeKind,
 };
 
 use crate::selection::Selection;
@@ -23,7 +23,7 @@ pub(crate) struct Heads {
     /// For each zone that has lists, what its nodes see.
     zones: BTreeMap<Arc<str>, Vec<Seen>>,
     /// The same for nodes.
-    nodes: BTreeMap<Arc<str>, Own>,
+    nodes: BTreeMap<Arc<str>, Vec<Seen>>,
 }
 
 /// A list in a head.
@@ -45,14 +45,6 @@ enum Group {
 /// What is seen at one of the places, by its number.
 type Seen = (usize, ListChoice);
 
-/// What one node sees.
-#[derive(Debug, Default)]
-struct Own {
-    seen: Vec<Seen>,
-    /// Frontends on its own addresses, with the port's place in the head.
-    frontends: Vec<(usize, Frontend)>,
-}
-
 /// Heads, and where in them the one of a zone or node is.
 #[derive(Debug)]
 pub(crate) struct MadeHeads {
@@ -72,18 +64,9 @@ impl Heads {
         }
     }
 
-    /// One more port, its frontends on single nodes, and what serves it in each of its families.
-    pub(crate) fn push(
-        &mut self,
-        mut port: HeadPort,
-        on_nodes: Vec<(Arc<str>, Frontend)>,
-        selections: &[(Family, Selection)],
-    ) {
+    /// One more port, and what serves it in each of its families.
+    pub(crate) fn push(&mut self, mut port: HeadPort, selections: &[(Family, Selection)]) {
         let index = self.head.ports.len();
-        for (node, frontend) in on_nodes {
-            let own = self.nodes.entry(node).or_default();
-            own.frontends.push((index, frontend));
-        }
         for (family, selection) in selections {
             set(&mut port.internal, *family, selection.internal);
             let place = |group| Place {
@@ -119,12 +102,12 @@ impl Heads {
                 }
                 Scope::Node(node) => {
                     let own = self.nodes.entry(node.clone()).or_default();
-                    own.seen.push(seen(ScopeKind::Node, outsiders));
+                    own.push(seen(ScopeKind::Node, outsiders));
                 }
                 // Scopes are in order: what is local goes before what hints say (S-61).
                 Scope::Local(node) if policy == Policy::Local => {
                     let own = self.nodes.entry(node.clone()).or_default();
-                    own.seen.push(seen(ScopeKind::Local, Outsiders::Allow));
+                    own.push(seen(ScopeKind::Local, Outsiders::Allow));
                 }
                 Scope::Local(_) => {}
             }
@@ -149,13 +132,13 @@ impl Heads {
         }
         let mut of_zone = BTreeMap::new();
         for (zone, choices) in &in_zone {
-            of_zone.insert(zone.clone(), distinct.place_of(choices.clone(), &[]));
+            of_zone.insert(zone.clone(), distinct.place_of(choices.clone()));
         }
         let mut of_node = BTreeMap::new();
-        for (node, own) in &self.nodes {
+        for (node, seen) in &self.nodes {
             let zone = zone_of(node).and_then(|zone| in_zone.get(&zone));
-            let choices = with(zone.unwrap_or(&plain), &own.seen);
-            of_node.insert(node.clone(), distinct.place_of(choices, &own.frontends));
+            let choices = with(zone.unwrap_or(&plain), seen);
+            of_node.insert(node.clone(), distinct.place_of(choices));
         }
         MadeHeads {
             heads: distinct.heads,
@@ -165,14 +148,11 @@ impl Heads {
     }
 }
 
-/// What a head was made for.
-type Wish = (Vec<ListChoice>, Vec<(usize, Frontend)>);
-
 /// Heads by what they were made for.
 struct Distinct<'a> {
     plain: &'a Head,
     places: &'a [Place],
-    found: BTreeMap<Wish, usize>,
+    found: BTreeMap<Vec<ListChoice>, usize>,
     heads: Vec<Arc<Head>>,
 }
 
@@ -184,27 +164,26 @@ impl<'a> Distinct<'a> {
             found: BTreeMap::new(),
             heads: Vec::new(),
         };
-        distinct.place_of(choices, &[]);
+        distinct.place_of(choices);
         distinct
     }
 
-    fn place_of(&mut self, choices: Vec<ListChoice>, frontends: &[(usize, Frontend)]) -> usize {
-        let wish = (choices, frontends.to_vec());
-        if let Some(place) = self.found.get(&wish) {
+    fn place_of(&mut self, choices: Vec<ListChoice>) -> usize {
+        if let Some(place) = self.found.get(&choices) {
             return *place;
         }
-        let head = self.make(&wish);
-        // Other wishes at a list that nothing of this head uses make no other head.
+        let head = self.make(&choices);
+        // Other choices at a list that nothing of this head uses make no other head.
         let same = self.heads.iter().position(|other| **other == head);
         let place = same.unwrap_or(self.heads.len());
         if same.is_none() {
             self.heads.push(Arc::new(head));
         }
-        self.found.insert(wish, place);
+        self.found.insert(choices, place);
         place
     }
 
-    fn make(&self, (choices, frontends): &Wish) -> Head {
+    fn make(&self, choices: &[ListChoice]) -> Head {
         let mut head = self.plain.clone();
         for (place, choice) in self.places.iter().zip(choices) {
             let port = &mut head.ports[place.port];
@@ -212,14 +191,6 @@ impl<'a> Distinct<'a> {
                 (Group::Internal, _) => set(&mut port.internal, place.family, *choice),
                 (Group::External, Some(external)) => set(external, place.family, *choice),
                 (Group::External, None) => {}
-            }
-        }
-        for (port, frontend) in frontends {
-            head.ports[*port].frontends.push(*frontend);
-        }
-        for port in &mut head.ports {
-            if !port.has_external() {
-                port.external = None;
             }
         }
         head

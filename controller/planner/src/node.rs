@@ -21,6 +21,17 @@ pub(crate) fn node_entry(model: &ClusterModel, node: &Node) -> NodeEntry {
     }
 }
 
+/// Labels that say which operating system a node has, the present one and the one before.
+const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+
+/// Whether an agent can run there: a node of another operating system than Linux has no plan, and nobody waits for it
+/// (S-233). kubelets set the label.
+pub(crate) fn can_have_agent(node: &Node) -> bool {
+    let labels = OS_LABELS.iter();
+    let mut systems = labels.filter_map(|label| node.labels.get(*label));
+    systems.next().is_none_or(|system| &**system == "linux")
+}
+
 /// What its owner should hear.
 pub(crate) fn node_warnings(model: &ClusterModel, node: &Node) -> Vec<Warning> {
     let settings = model.settings_of(node);

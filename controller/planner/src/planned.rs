@@ -131,8 +131,7 @@ impl PlannedService {
         })
     }
 
-    /// Nodes that have a list of their own, by policy Local or by hints, or a frontend of their own;
-    /// some come repeatedly.
+    /// Nodes that have a list of their own, by policy Local or by hints; some come repeatedly.
     pub(crate) fn nodes_with_own(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         let lists = self.lists.keys().filter_map(|key| key.scope.node());
         lists.chain(self.head_of_node.keys())

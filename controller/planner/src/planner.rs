@@ -7,8 +7,8 @@ use std::sync::Arc;
 use portolan_plan::{Entry, EntryKey, NodeEntry, ServiceId};
 
 use crate::index::Index;
-use crate::model::{ClusterModel, Event, Moment, Touched};
-use crate::node::{node_entry, node_warnings};
+use crate::model::{ClusterModel, Event, Moment, Node, Touched};
+use crate::node::{can_have_agent, node_entry, node_warnings};
 use crate::service::plan_service;
 use crate::{PlannedService, Warning};
 
@@ -102,6 +102,7 @@ impl Planner {
             let entry = self
                 .model
                 .node(&name)
+                .filter(|node| can_have_agent(node))
                 .map(|node| node_entry(&self.model, node));
             replace(&mut self.nodes, name, entry, &mut update.nodes);
         }
@@ -138,6 +139,11 @@ impl Planner {
     /// All nodes in order.
     pub fn nodes(&self) -> &BTreeMap<Arc<str>, Arc<NodeEntry>> {
         &self.nodes
+    }
+
+    /// The Nodes that can have an agent, in order.
+    pub fn nodes_with_agents(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.model.nodes().filter(|node| can_have_agent(node))
     }
 
     /// A node.

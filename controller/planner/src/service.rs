@@ -45,7 +45,7 @@ pub(crate) fn plan_service(
         let selections = selections(service, &head_port, &endpoints);
         parts.add_local(&head_port, &endpoints);
         reasons.extend(found.reasons);
-        heads.push(head_port, found.on_nodes, &selections);
+        heads.push(head_port, &selections);
         for (family, selection) in selections {
             parts.add(id, port, family, selection);
         }
@@ -96,14 +96,12 @@ fn head_port(service: &Service, port: &ServicePort, found: &Frontends) -> HeadPo
     let external = service.external.as_ref();
     let ranges = external.and_then(|external| external.source_ranges.as_deref());
     let balancer = |frontend: &Frontend| frontend.kind == FrontendKind::LoadBalancer;
-    let balancer_ips = found
-        .all()
-        .filter(|f| balancer(f))
-        .filter_map(|f| f.address);
+    let balancers = found.all.iter().filter(|f| balancer(f));
+    let balancer_ips = balancers.filter_map(|f| f.address);
     HeadPort {
         name: port.name.clone(),
         protocol: port.protocol,
-        frontends: found.everywhere.iter().copied().collect(),
+        frontends: found.all.iter().copied().collect(),
         internal: ListUse {
             policy: service.internal_policy,
             ..ListUse::default()

@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use portolan_plan::{Family, FrontendKind, Protocol, ServiceId, WarningDocument};
 
 use crate::StraysOfNode;
@@ -123,17 +122,17 @@ pub enum Reason {
 pub enum AddressOwner {
     /// An API server's.
     ApiServer,
-    /// Some pod's.
-    Pods {
-        /// The range of pods that holds it.
-        range: IpNet,
-        /// The node whose range it is.
-        node: Arc<str>,
+    /// An endpoint's: some pod has it.
+    Endpoint {
+        /// The slice that says so, the first by name.
+        slice: SliceId,
     },
-    /// Some pod's, of whatever node.
-    PodsOfCluster {
-        /// The range of all pods, from the settings.
-        range: IpNet,
+    /// A node's, and what listens on the port there.
+    Node {
+        /// The node.
+        node: Arc<str>,
+        /// What listens.
+        what: &'static str,
     },
 }
 
@@ -141,13 +140,10 @@ impl fmt::Display for AddressOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ApiServer => f.write_str("and this port are the API server's own"),
-            Self::Pods { range, node } => {
-                write!(f, "is in {range}, the range of node {node}'s pods")
+            Self::Endpoint { slice } => {
+                write!(f, "is the address of an endpoint in EndpointSlice {slice}")
             }
-            Self::PodsOfCluster { range } => write!(
-                f,
-                "is in {range}, the range of pods by spec.settings.localDetection of the ProxyConfig"
-            ),
+            Self::Node { node, what } => write!(f, "and this port are the {what} of node {node}"),
         }
     }
 }
@@ -266,7 +262,7 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "{place}/{protocol} is a node's address and a node port or health check port of \
-                     Service {winner}, which comes first there; use another port"
+                     Service {winner}, which comes first on that node; use another port"
                 )
             }
             Self::More(count) => write!(f, "and {count} more like these"),
@@ -314,8 +310,8 @@ fn why_first(kind: FrontendKind) -> &'static str {
             "is older or comes first by name; create one of them anew with another cluster IP"
         }
         FrontendKind::ExternalIp | FrontendKind::LoadBalancer => {
-            "has it as its cluster IP, is older, or comes first by name; give one of them another \
-             address or port"
+            "has it as its cluster IP or as a balancer's address before an external IP, is older, or comes first \
+             by name; give one of them another address or port"
         }
         FrontendKind::NodePort => "is older or comes first by name; give one of them another port",
     }

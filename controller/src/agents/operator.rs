@@ -166,7 +166,7 @@ impl Operator {
             return Err(AgentsError::Fixed { map, field });
         }
         let (found, sets) = self.read_sets(&wanted.current, owner).await?;
-        let members = wanted.members(self.shared.read().planner.model().nodes());
+        let members = wanted.members(self.shared.read().planner.nodes_with_agents());
         let decide =
             |occupied: &BTreeSet<Track>| assign(&sets, wanted.hashes(), &members, occupied);
         let mut assignment = decide(&BTreeSet::new());

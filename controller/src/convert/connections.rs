@@ -48,7 +48,7 @@ impl Translation {
             };
             self.carry(&given, default, &name, set, "");
         }
-        let times: [(&str, &str, u32, Time); 2] = [
+        let times: [(&str, &str, u32, Time); 4] = [
             (
                 "conntrack.tcpEstablishedTimeout",
                 "conntrack.tcpEstablished",
@@ -60,6 +60,15 @@ impl Translation {
                 "conntrack.tcpCloseWait",
                 3_600,
                 |spec| &mut spec.tcp_close_wait,
+            ),
+            ("conntrack.udpTimeout", "conntrack.udpTimeout", 0, |spec| {
+                &mut spec.udp_timeout
+            }),
+            (
+                "conntrack.udpStreamTimeout",
+                "conntrack.udpStreamTimeout",
+                0,
+                |spec| &mut spec.udp_stream_timeout,
             ),
         ];
         for (field, target, default, place) in times {

@@ -22,7 +22,7 @@ enum Plain {
 type Row = (&'static str, Plain, Outcome, &'static str);
 
 /// What kube-proxy reads and a ProxyConfig does not say.
-const ROWS: [Row; 18] = {
+const ROWS: [Row; 16] = {
     use Outcome::{NoEqual, NotNeeded};
     use Plain::{Flag, Number, Text, Time, Whole};
     const NO_API: &str = "nodes of Portolan read nothing from the API server";
@@ -70,18 +70,6 @@ const ROWS: [Row; 18] = {
         ),
         ("clientConnection.qps", Number(5.0), NotNeeded, NO_API),
         ("clientConnection.burst", Whole(10), NotNeeded, NO_API),
-        (
-            "conntrack.udpTimeout",
-            Time(0),
-            NoEqual,
-            "agents leave it alone: write net.netfilter.nf_conntrack_udp_timeout into /etc/sysctl.d of nodes",
-        ),
-        (
-            "conntrack.udpStreamTimeout",
-            Time(0),
-            NoEqual,
-            "agents leave it alone: write net.netfilter.nf_conntrack_udp_timeout_stream into /etc/sysctl.d of nodes",
-        ),
         (
             "conntrack.max",
             Whole(0),
@@ -176,7 +164,7 @@ impl Translation {
     }
 
     /// Notes a field that is there.
-    fn note_set<T>(&mut self, outcome: Outcome, given: &Given<T>, note: &str) {
+    pub(super) fn note_set<T>(&mut self, outcome: Outcome, given: &Given<T>, note: &str) {
         if given.shown.is_some() {
             self.note(outcome, given, note);
         }

@@ -2,12 +2,15 @@
 
 use std::fmt::{self, Display};
 
-use portolan_crds::{SettingsSpec, TimeoutsSpec};
+use portolan_crds::{HostFirewallMode, SettingsSpec, TimeoutsSpec};
 use portolan_plan::Period;
 
 use super::fields::{Fields, Given, wrong};
 use super::finding::{Finding, Outcome};
 use crate::from_kube::FieldError;
+
+/// The bit by which Portolan marks what it leads to IPVS, by default.
+const CAPTURE_BIT: u8 = 12;
 
 /// How kube-proxy programs nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +84,22 @@ impl Translation {
 
     fn mode(&mut self, given: &Given<String>) {
         match self.mode {
-            // The one mode that does not drop them (S-173).
-            Mode::Ipvs => self.put(
-                Outcome::CarriedOver,
-                given,
-                "dropInvalid: false",
-                |settings| settings.drop_invalid = Some(false),
-                "Portolan programs IPVS too. In this mode kube-proxy lets packets pass that connection tracking \
-                 calls invalid; true, Portolan's default, keeps them from resetting good connections",
-            ),
+            Mode::Ipvs => {
+                // The one mode that does not drop them (S-173).
+                self.put(
+                    Outcome::CarriedOver,
+                    given,
+                    "dropInvalid: false, hostFirewall: Respect",
+                    |settings| {
+                        settings.drop_invalid = Some(false);
+                        settings.host_firewall = Some(HostFirewallMode::Respect);
+                    },
+                    "Portolan programs IPVS too. In this mode kube-proxy lets packets pass that connection tracking \
+                     calls invalid; true, Portolan's default, keeps them from resetting good connections. In this \
+                     mode the host's chain INPUT decides who reaches node ports; Open, Portolan's default, lets all \
+                     in, as kube-proxy's other modes do",
+                );
+            }
             Mode::Iptables | Mode::Nftables => self.note(
                 Outcome::ChangesMeaning,
                 given,
@@ -176,13 +186,26 @@ impl Translation {
                 || format!("{bit} is not between 0 and 31, and kube-proxy refuses it too");
             bounded.map(Some).ok_or_else(problem)
         })?;
-        self.carry(
-            &bit,
-            14,
-            "masquerade.bit",
-            |settings, bit| settings.masquerade.get_or_insert_default().bit = Some(bit),
-            "",
-        );
+        if bit.value == Some(CAPTURE_BIT) {
+            self.put(
+                Outcome::CarriedOver,
+                &bit,
+                "masquerade.bit: 12, capture.bit: 14",
+                |settings| {
+                    settings.masquerade.get_or_insert_default().bit = Some(CAPTURE_BIT);
+                    settings.capture.get_or_insert_default().bit = Some(14);
+                },
+                "bit 12, by which Portolan marks what it leads to IPVS, is the one that masquerades here",
+            );
+        } else {
+            self.carry(
+                &bit,
+                14,
+                "masquerade.bit",
+                |settings, bit| settings.masquerade.get_or_insert_default().bit = Some(bit),
+                "",
+            );
+        }
         let all = self.fields.flag(&format!("{marks}.masqueradeAll"))?;
         self.carry(
             &all,
@@ -261,12 +284,10 @@ impl Translation {
             "",
         );
         let strict = self.fields.flag("ipvs.strictARP")?;
-        self.carry(
+        self.note(
+            Outcome::NotNeeded,
             &strict,
-            false,
-            "strictARP",
-            |settings, strict| settings.strict_arp = Some(strict),
-            "with true, Portolan's default, a node does not answer ARP for addresses of balancers",
+            "Portolan puts no address of a Service on a node, so nodes answer ARP for none",
         );
         self.excluded()?;
         let timeouts: [(&str, &str, Timeout); 3] = [
@@ -278,6 +299,13 @@ impl Translation {
         ];
         for (field, target, place) in timeouts {
             let given = self.seconds(field)?;
+            let is_unset = given.value.is_none_or(|period| period == Period::default());
+            if field == "ipvs.tcpTimeout" && is_unset {
+                let note = "an idle connection is kept for conntrack.tcpEstablished, where kube-proxy resets it \
+                            after the kernel's 15 minutes";
+                self.note(Outcome::NotNeeded, &given, note);
+                continue;
+            }
             let set = |settings: &mut SettingsSpec, period: Period| {
                 *place(settings.timeouts.get_or_insert_default()) = Some(period.to_string());
             };

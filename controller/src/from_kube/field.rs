@@ -76,15 +76,24 @@ fn decimal(part: &str) -> Option<u8> {
     digits.then(|| part.parse().ok()).flatten()
 }
 
-/// An address range.
+/// An address range. One of IPv4 addresses in IPv6 clothes is of IPv4 (S-219).
 pub(super) fn cidr(text: &str, field: impl Into<String>) -> Result<IpNet, FieldError> {
-    let range = text.parse::<IpNet>().map(|range| range.trunc());
+    let range = text.parse::<IpNet>().map(|range| canonical(range.trunc()));
     range.map_err(|_| {
         FieldError::new(
             field,
             format!("{text:?} is no address range; write one like 10.96.0.0/12 or fd00::/112"),
         )
     })
+}
+
+fn canonical(range: IpNet) -> IpNet {
+    let address = range.network().to_canonical();
+    let length = range.prefix_len().checked_sub(96);
+    let of_ipv4 = length.filter(|_| address.is_ipv4() && range.network().is_ipv6());
+    of_ipv4
+        .and_then(|length| IpNet::new(address, length).ok())
+        .unwrap_or(range)
 }
 
 /// A port that must be there.
@@ -296,6 +305,18 @@ mod tests {
         assert_eq!(
             cidr("10.96.3.4/12", "f").unwrap().to_string(),
             "10.96.0.0/12"
+        );
+        let of_ipv4 = |text| cidr(text, "f").unwrap().to_string();
+        assert_eq!(
+            of_ipv4("::ffff:198.51.100.0/120"),
+            "198.51.100.0/24",
+            "S-219"
+        );
+        assert_eq!(of_ipv4("::ffff:0:0/96"), "0.0.0.0/0", "S-219");
+        assert_eq!(
+            of_ipv4("::ffff:0:0/95"),
+            "::fffe:0:0/95",
+            "it holds others too"
         );
         assert!(cidr("10.96.0.0", "f").is_err());
         assert!(cidr("10.96.0.0/33", "f").is_err());

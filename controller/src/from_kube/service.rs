@@ -157,13 +157,21 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
             }
             number => number?,
         };
+        // Objects from before the API server refused it may have one twice: the first of them counts (S-218).
         if !names.insert(own.clone()) {
-            let problem = format!("{own:?} is there twice; give every port its own name");
-            return Err(FieldError::new(path("name"), problem));
+            let problem =
+                format!("{own:?} is there twice; this port is left out, give it its own name");
+            service
+                .ignored
+                .push(FieldError::new(path("name"), problem).into());
+            continue;
         }
         if !numbers.insert((protocol, number)) {
-            let problem = format!("{number}/{protocol} is there twice");
-            return Err(FieldError::new(path("port"), problem));
+            let problem = format!("{number}/{protocol} is there twice; this port is left out");
+            service
+                .ignored
+                .push(FieldError::new(path("port"), problem).into());
+            continue;
         }
         service.ports.push(ServicePort {
             name: own,

@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use portolan_crds as given;
 use portolan_plan::{
-    ConntrackSettings, DiskSettings, Drift, ListenSettings, MasqueradeSettings, Period, Settings,
-    SyncSettings, TimeoutSettings,
+    CaptureSettings, ConntrackSettings, DiskSettings, Drift, HostFirewall, ListenSettings,
+    MasqueradeSettings, Period, PortRange, Settings, SyncSettings, TimeoutSettings,
 };
 use portolan_planner::model::SettingsPatch;
 
@@ -44,8 +44,26 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     if let Some(texts) = given.exclude_cidrs {
         settings.exclude_cidrs = cidrs(&texts, "excludeCIDRs")?;
     }
-    timeouts(given.timeouts.unwrap_or_default(), &mut settings.timeouts)?;
+    if let Some(text) = given.node_port_range {
+        let range = text.parse::<PortRange>();
+        settings.node_port_range =
+            range.map_err(|error| wrong("nodePortRange", format!("{error}")))?;
+    }
+    if let Some(capture) = given.capture {
+        capture_settings(&capture, &mut settings.capture)?;
+    }
+    if settings.capture.bit == settings.masquerade.bit {
+        let problem = format!(
+            "bit {} of the packet mark is spec.settings.masquerade.bit too; write another one of 0 to 31",
+            settings.capture.bit
+        );
+        return Err(wrong("capture.bit", problem));
+    }
     conntrack(given.conntrack.unwrap_or_default(), &mut settings.conntrack)?;
+    // An idle connection lives as long as what tracks it (S-221).
+    let longest = Period::seconds(LONGEST_IN_IPVS);
+    settings.timeouts.tcp = settings.conntrack.tcp_established.min(longest);
+    timeouts(given.timeouts.unwrap_or_default(), &mut settings.timeouts)?;
     sync(given.sync.unwrap_or_default(), &mut settings.sync)?;
     let deadline = given.drain.and_then(|drain| drain.deadline);
     set_whole(&mut settings.drain.deadline, deadline, "drain.deadline")?;
@@ -69,7 +87,10 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
             settings.service_proxy_name = label(text, path("serviceProxyName"))?.to_string();
         }
     }
-    settings.strict_arp = given.strict_arp.unwrap_or(settings.strict_arp);
+    settings.host_firewall = match given.host_firewall {
+        None | Some(given::HostFirewallMode::Open) => HostFirewall::Open,
+        Some(given::HostFirewallMode::Respect) => HostFirewall::Respect,
+    };
     settings.drop_invalid = given.drop_invalid.unwrap_or(settings.drop_invalid);
     settings.drift = match given.drift {
         None | Some(given::DriftMode::Repair) => Drift::Repair,
@@ -105,7 +126,9 @@ pub(super) fn patch(given: &given::SettingsSpec) -> Result<SettingsPatch, FieldE
         node_port_addresses,
         local_detection,
         masquerade,
-        strict_arp,
+        node_port_range,
+        capture,
+        host_firewall,
         exclude_cidrs,
         timeouts,
         conntrack,
@@ -154,6 +177,22 @@ fn masquerade_settings(
     Ok(())
 }
 
+fn capture_settings(
+    given: &given::CaptureSpec,
+    settings: &mut CaptureSettings,
+) -> Result<(), FieldError> {
+    if let Some(bit) = given.bit {
+        settings.bit = bounded(bit, 0, 31, path("capture.bit"))?;
+    }
+    if let Some(priority) = given.rule_priority {
+        settings.rule_priority = bounded(priority, 1, 32_763, path("capture.rulePriority"))?;
+    }
+    if let Some(table) = given.table {
+        settings.table = bounded(table, 256, LONGEST, path("capture.table"))?;
+    }
+    Ok(())
+}
+
 fn timeouts(given: given::TimeoutsSpec, timeouts: &mut TimeoutSettings) -> Result<(), FieldError> {
     let set = |period: &mut Period, text, field| {
         set_whole(period, text, field)?;
@@ -184,6 +223,16 @@ fn conntrack(
         &mut conntrack.tcp_close_wait,
         given.tcp_close_wait,
         "conntrack.tcpCloseWait",
+    )?;
+    set_whole(
+        &mut conntrack.udp_timeout,
+        given.udp_timeout,
+        "conntrack.udpTimeout",
+    )?;
+    set_whole(
+        &mut conntrack.udp_stream_timeout,
+        given.udp_stream_timeout,
+        "conntrack.udpStreamTimeout",
     )
 }
 

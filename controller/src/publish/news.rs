@@ -54,6 +54,11 @@ pub(super) fn of_node(
         let note = words(condition::DRIFTED);
         news.push(event(Severity::Warning, now.reason, note));
     }
+    let now = judged.settings;
+    if now.verdict == Verdict::False && changes(before.settings, now) {
+        let note = words(condition::KERNEL_SETTINGS);
+        news.push(event(Severity::Warning, now.reason, note));
+    }
     news
 }
 
@@ -124,6 +129,7 @@ mod tests {
                 condition(condition::APPLIED, judgement.applied),
                 condition(condition::HEALTHY, judgement.healthy),
                 condition(condition::DRIFTED, judgement.drifted),
+                condition(condition::KERNEL_SETTINGS, judgement.settings),
             ],
             ..crds::ProxyPlanStatus::default()
         })
@@ -144,6 +150,7 @@ mod tests {
             applied: judged(Verdict::True, "Applied"),
             healthy: judged(Verdict::True, "Healthy"),
             drifted: judged(Verdict::False, "InPlace"),
+            settings: judged(Verdict::True, "Written"),
         };
         let failing = Judgement {
             applied: judged(Verdict::False, "OperationsFailed"),
@@ -155,6 +162,10 @@ mod tests {
             drifted: judged(Verdict::True, "ChangedByOthers"),
             ..sound
         };
+        let read_only = Judgement {
+            settings: judged(Verdict::False, "NotWritable"),
+            ..sound
+        };
         let warning = |reason: &str| (Severity::Warning, reason.to_owned());
         let in_force = (Severity::Normal, "PlanInForce".to_owned());
         assert_eq!(told(&sound, &sound), []);
@@ -163,6 +174,8 @@ mod tests {
         assert_eq!(told(&failing, &sound), [in_force]);
         let expected = [warning("PortsClosed"), warning("ChangedByOthers")];
         assert_eq!(told(&sound, &closed), expected);
+        assert_eq!(told(&sound, &read_only), [warning("NotWritable")], "S-225");
+        assert_eq!(told(&read_only, &read_only), []);
         let node = "node-1".into();
         let nothing = crds::ProxyPlanStatus::default();
         let first = of_node(&node, &Previous::default(), &sound, &nothing);

@@ -32,13 +32,13 @@ pub(super) fn planned_service(planned: &PlannedService, node: &NodeEntry) -> crd
     crds::PlannedService {
         namespace: planned.id.namespace.to_string(),
         name: planned.id.name.to_string(),
-        because: because(planned, head),
+        because: because(head),
         ports,
         ports_omitted,
     }
 }
 
-fn because(planned: &PlannedService, head: &Head) -> crds::Because {
+fn because(head: &Head) -> crds::Because {
     let is_local = |list: &ListUse| list.policy == Policy::Local;
     let external = |port: &HeadPort| port.external.as_ref().is_some_and(is_local);
     let internal = |port: &HeadPort| is_local(&port.internal);
@@ -46,18 +46,9 @@ fn because(planned: &PlannedService, head: &Head) -> crds::Because {
         crds::Because::ExternalTrafficPolicyLocal
     } else if head.ports.iter().any(internal) {
         crds::Because::InternalTrafficPolicyLocal
-    } else if has_own_address(planned, head) {
-        crds::Because::NodeAddress
     } else {
         crds::Because::NodeHints
     }
-}
-
-/// Whether a head answers where others do not.
-fn has_own_address(planned: &PlannedService, head: &Head) -> bool {
-    let others = planned.heads.first().map(|head| &head.ports);
-    let mut ports = head.ports.iter().zip(others.into_iter().flatten());
-    ports.any(|(own, other)| own.frontends.len() > other.frontends.len())
 }
 
 /// A Service as many nodes see it.

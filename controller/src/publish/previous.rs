@@ -25,6 +25,7 @@ pub(super) struct Verdicts {
     pub(super) applied: Option<Verdict>,
     pub(super) healthy: Option<Verdict>,
     pub(super) drifted: Option<Verdict>,
+    pub(super) settings: Option<Verdict>,
 }
 
 /// What was written last of a node's status, as far as the next one needs it.
@@ -37,6 +38,7 @@ pub struct Previous {
     pub(super) applied: Option<Since>,
     pub(super) healthy: Option<Since>,
     pub(super) drifted: Option<Since>,
+    pub(super) settings: Option<Since>,
 }
 
 impl Previous {
@@ -50,6 +52,7 @@ impl Previous {
             applied: of(condition::APPLIED),
             healthy: of(condition::HEALTHY),
             drifted: of(condition::DRIFTED),
+            settings: of(condition::KERNEL_SETTINGS),
         }
     }
 
@@ -59,6 +62,7 @@ impl Previous {
         before.applied != Some(judgement.applied.verdict)
             || before.healthy != Some(judgement.healthy.verdict)
             || before.drifted != Some(judgement.drifted.verdict)
+            || before.settings != Some(judgement.settings.verdict)
     }
 
     pub(super) fn verdicts(&self) -> Verdicts {
@@ -67,6 +71,7 @@ impl Previous {
             applied: verdict(self.applied),
             healthy: verdict(self.healthy),
             drifted: verdict(self.drifted),
+            settings: verdict(self.settings),
         }
     }
 }

@@ -116,6 +116,8 @@ pub struct Judgement {
     pub healthy: Judged,
     /// Somebody else changed what is ours.
     pub drifted: Judged,
+    /// The kernel has the settings that the node needs.
+    pub settings: Judged,
 }
 
 /// Judges what is known of an agent.
@@ -137,11 +139,17 @@ pub fn judge(delivery: Option<&Delivery>) -> Judgement {
             _ => (Verdict::True, "ChangedByOthers"),
         },
     };
+    let (settings, written) = match told.map(|delivery| delivery.unwritten_settings.is_empty()) {
+        None => (Verdict::Unknown, reason),
+        Some(true) => (Verdict::True, "Written"),
+        Some(false) => (Verdict::False, "NotWritable"),
+    };
     let judged = |verdict, reason| Judged { verdict, reason };
     Judgement {
         applied: judged(verdict, reason),
         healthy: judged(sound, healthy),
         drifted: judged(drifted, why),
+        settings: judged(settings, written),
     }
 }
 
@@ -198,6 +206,13 @@ pub fn status(
             judgement.healthy,
             health_words.as_deref().unwrap_or(&words),
             previous.healthy,
+            now,
+        ),
+        condition(
+            condition::KERNEL_SETTINGS,
+            judgement.settings,
+            &settings_words(delivery),
+            previous.settings,
             now,
         ),
     ];
@@ -320,6 +335,21 @@ fn drift_words(delivery: Option<&Delivery>) -> String {
         );
     }
     "nobody else changed entries of the kernel that are ours".into()
+}
+
+fn settings_words(delivery: Option<&Delivery>) -> String {
+    let told = delivery.filter(|delivery| delivery.connected);
+    let Some(unwritten) = told.map(|delivery| &delivery.unwritten_settings) else {
+        return "the agent is not connected".into();
+    };
+    match unwritten.first() {
+        None => "the kernel has the settings that the node needs".into(),
+        Some(first) => format!(
+            "the agent could not write {} kernel settings, the first: {first}; the node serves all the same: write \
+             them on the node (/etc/sysctl.d), or delete the agent's pod, whose init container writes them",
+            unwritten.len()
+        ),
+    }
 }
 
 fn sum(drift: &[Drift], of: fn(&Drift) -> u64) -> u64 {

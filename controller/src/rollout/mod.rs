@@ -262,7 +262,7 @@ impl Rollout {
                 report: reports.get(&node.name).cloned().unwrap_or(Report::AWAY),
             }
         };
-        Ok(known.planner.model().nodes().map(node).collect())
+        Ok(known.planner.nodes_with_agents().map(node).collect())
     }
 
     async fn store(&self, config: &ProxyConfig, status: &RolloutStatus) -> Result<(), Trouble> {

@@ -127,6 +127,7 @@ pub(super) fn status(
     }
     board.drifted(&hello.node, drift::told(status));
     board.closed_ports(&hello.node, first(&status.closed_ports));
+    board.unwritten_settings(&hello.node, first(&status.unwritten_settings));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan_controller::convert::{Outcome, convert};
-use portolan_plan::{LocalDetection, Period, Settings};
+use portolan_plan::{HostFirewall, LocalDetection, Period, Settings};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -129,16 +129,22 @@ impl Said {
         let is_ipvs = self.mode() == "ipvs";
         if is_ipvs {
             settings.scheduler = self.scheduler.unwrap_or("rr").into();
-            settings.strict_arp = self.strict.unwrap_or(false);
             settings.drop_invalid = false;
+            settings.host_firewall = HostFirewall::Respect;
         }
         settings.masquerade.bit = self.bit.unwrap_or(14);
+        if settings.masquerade.bit == settings.capture.bit {
+            settings.capture.bit = 14;
+        }
         settings.masquerade.all = self.all.unwrap_or(false);
         settings.sync.period = Period::seconds(self.period.unwrap_or(30));
         settings.sync.min_period = Period::seconds(self.min_period.unwrap_or(u32::from(!is_ipvs)));
         settings.conntrack.max_per_core = self.per_core.unwrap_or(32_768);
         settings.conntrack.min = self.least.unwrap_or(131_072);
         settings.conntrack.tcp_established = Period::seconds(self.established.unwrap_or(86_400));
+        // As long as IPVS counts at most.
+        let longest = Period::seconds(2_147_483);
+        settings.timeouts.tcp = settings.conntrack.tcp_established.min(longest);
         settings.conntrack.tcp_be_liberal = self.liberal.unwrap_or(false);
         settings.node_port_addresses = match self.node_ports.as_deref() {
             None | Some([]) if self.mode() == "nftables" => vec!["primary".into()],

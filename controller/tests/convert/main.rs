@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use portolan_controller::convert::{Conversion, convert};
 use portolan_controller::manifests::{FileContents, Found};
-use portolan_plan::Settings;
+use portolan_plan::{HostFirewall, Settings};
 
 /// A file beside this one.
 fn file(name: &str) -> PathBuf {
@@ -73,7 +73,6 @@ fn the_controller_reads_the_values_of_the_input() {
     let read = |name| settings(&converted(name));
     let kubespray = read("kubespray.yaml");
     assert_eq!(&*kubespray.scheduler, "wlc");
-    assert!(kubespray.strict_arp);
     assert_eq!(
         kubespray.node_port_addresses,
         ["192.168.50.0/24", "::/0"],
@@ -82,7 +81,8 @@ fn the_controller_reads_the_values_of_the_input() {
     assert_eq!(kubespray.exclude_cidrs.len(), 2);
     assert_eq!(kubespray.timeouts.tcp_fin.to_string(), "2m30s");
     let kubeadm = read("kubeadm-ipvs.yaml");
-    assert!(!kubeadm.strict_arp, "kube-proxy's default");
+    assert_eq!(kubeadm.host_firewall, HostFirewall::Respect, "mode ipvs");
+    assert_eq!(kubeadm.timeouts.tcp.to_string(), "24h", "S-221");
     assert!(
         kubeadm.node_port_addresses.is_empty(),
         "all, kube-proxy's default"
@@ -92,7 +92,7 @@ fn the_controller_reads_the_values_of_the_input() {
         (k3s.conntrack.max_per_core, k3s.sync.min_period.to_string()),
         (0, "1s".into())
     );
-    assert!(k3s.strict_arp, "rules of iptables never answered ARP");
+    assert_eq!(k3s.host_firewall, HostFirewall::Open, "S-213");
     let dual = read("dual-stack.yaml");
     assert_eq!((dual.masquerade.bit, dual.masquerade.all), (15, true));
     assert_eq!(dual.metrics.bind_address.to_string(), "::1");

@@ -53,6 +53,31 @@ fn headless_services_and_names_have_no_cluster_ip_and_need_no_ports() {
 }
 
 #[test]
+fn of_ports_that_are_there_twice_the_first_counts_and_the_others_are_served() {
+    // S-218
+    let ports = |text: &str| {
+        let service = service(&format!("  clusterIP: 10.96.0.1\n  ports: [{text}]\n"));
+        let ports = service.ports.iter();
+        let ports: Vec<_> = ports
+            .map(|port| format!("{} {}", port.name, port.port))
+            .collect();
+        let told: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
+        (ports.join(", "), told.join("; "))
+    };
+    let (found, told) = ports("{name: a, port: 80}, {name: b, port: 80}, {name: c, port: 443}");
+    assert_eq!(found, "a 80, c 443");
+    assert!(
+        told.contains("spec.ports[1].port: 80/TCP is there twice"),
+        "{told}"
+    );
+    let (found, told) = ports("{name: a, port: 80}, {name: a, port: 81}");
+    assert_eq!(found, "a 80");
+    assert!(told.contains("spec.ports[1].name"), "{told}");
+    let (found, told) = ports("{name: a, port: 80}, {name: b, port: 80, protocol: UDP}");
+    assert_eq!((found.as_str(), told.as_str()), ("a 80, b 80", ""));
+}
+
+#[test]
 fn a_service_without_a_cluster_ip_says_why() {
     // S-1
     let why = |spec: &str| service(spec).no_cluster_ip;
@@ -103,15 +128,24 @@ fn ports_are_told_apart_by_name_and_by_number_with_protocol() {
         "{name: a, port: 53, protocol: UDP}, {name: b, port: 53}",
     ));
     assert_eq!(dns.ports.len(), 2);
-    assert!(
-        refused_service(&ports("{name: a, port: 53}, {name: a, port: 54}"))
-            .contains("spec.ports[1].name")
-    );
-    assert!(refused_service(&ports("{port: 53}, {port: 54}")).contains("spec.ports[1].name"));
-    assert!(
-        refused_service(&ports("{name: a, port: 53}, {name: b, port: 53}"))
-            .contains("spec.ports[1].port")
-    );
+    // S-218
+    for (twice, field) in [
+        (
+            "{name: a, port: 53}, {name: a, port: 54}",
+            "spec.ports[1].name",
+        ),
+        ("{port: 53}, {port: 54}", "spec.ports[1].name"),
+        (
+            "{name: a, port: 53}, {name: b, port: 53}",
+            "spec.ports[1].port",
+        ),
+    ] {
+        let service = service(&ports(twice));
+        assert_eq!(service.ports.len(), 1, "{twice}");
+        assert_eq!(service.ports[0].port, 53, "the first one counts");
+        let told = service.ignored[0].to_string();
+        assert!(told.starts_with(field), "{told}");
+    }
     assert!(refused_service(&ports("{name: a/b, port: 53}")).contains("spec.ports[0].name"));
     assert!(
         refused_service(&ports("{port: 53, protocol: tcp}")).contains("write TCP, UDP or SCTP")

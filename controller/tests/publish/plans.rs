@@ -185,23 +185,6 @@ fn bytes(value: &impl serde::Serialize) -> usize {
 }
 
 #[test]
-fn a_service_on_a_nodes_own_address_is_particular_to_that_node() {
-    // S-25
-    let external = service("mail", "10.96.0.9", "Cluster")
-        .replace("spec: {", "spec: {externalIPs: [192.168.0.2], ");
-    let other = node("node-b", "zone-1").replace("192.168.0.1", "192.168.0.2");
-    let known = known(&[node("node-a", "zone-1"), other, external].concat());
-    let particular = |node| {
-        let services = objects(&known, false, node).plan.services;
-        let told = |planned: portolan_crds::PlannedService| (planned.name, planned.because);
-        services.into_iter().map(told).collect::<Vec<_>>()
-    };
-    let own = ("mail".to_owned(), portolan_crds::Because::NodeAddress);
-    assert_eq!(particular("node-b"), [own]);
-    assert_eq!(particular("node-a"), []);
-}
-
-#[test]
 fn pods_outside_the_ranges_of_their_nodes_are_a_condition_and_a_warning_of_the_node() {
     let ranges = "spec: {podCIDRs: [10.244.1.0/24]}, status";
     let fine = shop().replacen("status", ranges, 1);

@@ -19,6 +19,7 @@ fn delivery(acked: Acked) -> Delivery {
         overdue: None,
         drifted: Some(Arc::default()),
         closed_ports: Arc::default(),
+        unwritten_settings: Arc::default(),
         in_force: InForce::default(),
     }
 }
@@ -74,7 +75,8 @@ fn each_state_of_an_agent_has_its_reason() {
         [
             "Applied Unknown NoAgent 5",
             "Drifted Unknown NoAgent 5",
-            "Healthy Unknown NoAgent 5"
+            "Healthy Unknown NoAgent 5",
+            "KernelSettings Unknown NoAgent 5"
         ]
     );
     let gone = Delivery {
@@ -86,13 +88,15 @@ fn each_state_of_an_agent_has_its_reason() {
         [
             "Applied Unknown AgentGone 5",
             "Drifted Unknown AgentGone 5",
-            "Healthy Unknown AgentGone 5"
+            "Healthy Unknown AgentGone 5",
+            "KernelSettings Unknown AgentGone 5"
         ]
     );
     let silent = Delivery {
         acked: None,
         drifted: None,
         closed_ports: Arc::default(),
+        unwritten_settings: Arc::default(),
         ..delivery(applied())
     };
     assert_eq!(told(Some(&silent))[0], "Applied Unknown NotAnswered 5");
@@ -105,7 +109,8 @@ fn each_state_of_an_agent_has_its_reason() {
         [
             "Applied False AnswerOverdue 5",
             "Drifted False InPlace 5",
-            "Healthy False AnswerOverdue 5"
+            "Healthy False AnswerOverdue 5",
+            "KernelSettings True Written 5"
         ],
         "what it said of the batch before does not count"
     );
@@ -201,7 +206,8 @@ fn the_time_of_a_condition_moves_only_when_it_changes() {
         [
             "Applied False OperationsFailed 500",
             "Drifted False InPlace 10",
-            "Healthy False OperationsFailed 500"
+            "Healthy False OperationsFailed 500",
+            "KernelSettings True Written 10"
         ]
     );
 }

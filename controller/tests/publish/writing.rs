@@ -46,7 +46,12 @@ async fn a_new_cluster_is_written_at_once() {
         ["node-a", "node-b", "node-c"]
     );
     assert!(world.server.names("proxyplanslices").len() >= 4);
-    let healthy = ["Applied=True", "Drifted=Unknown", "Healthy=True"];
+    let healthy = [
+        "Applied=True",
+        "Drifted=Unknown",
+        "Healthy=True",
+        "KernelSettings=True",
+    ];
     assert_eq!(world.conditions("node-a"), healthy);
     assert_eq!(
         world.plan("node-a")["spec"]["settingsRevision"],
@@ -251,7 +256,12 @@ async fn an_agent_that_goes_is_unknown_after_a_minute_unless_another_controller_
         object["status"]["heartbeatTime"] = json!(heartbeat.to_string());
     });
     world.pass(40).await;
-    let unknown = ["Applied=Unknown", "Drifted=Unknown", "Healthy=Unknown"];
+    let unknown = [
+        "Applied=Unknown",
+        "Drifted=Unknown",
+        "Healthy=Unknown",
+        "KernelSettings=Unknown",
+    ];
     assert_eq!(world.conditions("node-a"), unknown);
     assert_eq!(world.conditions("node-b")[0], "Applied=True");
     world.agent("node-a");

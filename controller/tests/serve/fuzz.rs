@@ -104,15 +104,24 @@ fn answer() -> impl Strategy<Value = Answer> {
         });
         drift.collect::<Vec<_>>()
     });
-    let status = (vec(vec(any::<u8>(), 0..18), 0..4), drift, words(), hash());
-    let status = status.prop_map(|(draining, drift, closed_ports, applied_hash)| {
-        Answer::Status(wire::Status {
-            draining,
-            drift,
-            closed_ports,
-            applied_hash,
-        })
-    });
+    let status = (
+        vec(vec(any::<u8>(), 0..18), 0..4),
+        drift,
+        words(),
+        words(),
+        hash(),
+    );
+    let status = status.prop_map(
+        |(draining, drift, closed_ports, unwritten_settings, applied_hash)| {
+            Answer::Status(wire::Status {
+                draining,
+                drift,
+                closed_ports,
+                unwritten_settings,
+                applied_hash,
+            })
+        },
+    );
     prop_oneof![5 => ack, 3 => status, 1 => hello().prop_map(Answer::Hello)]
 }
 

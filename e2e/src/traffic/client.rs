@@ -10,6 +10,9 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::{Protocol, association, port};
 
+/// An ICMP error of this machine's own rules is there before the call returns.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
 pub(super) const QUESTION: &[u8] = b"who are you?";
 
 /// How an attempt ended.
@@ -107,12 +110,26 @@ pub fn udp(target: SocketAddr, deadline: Duration) -> Attempt {
         let socket = port::with_next(|port| UdpSocket::bind(port::any(target, port)))?;
         // Connected, so that ICMP errors come back as errors of the socket (S-21).
         socket.connect(target)?;
-        socket.send(QUESTION)?;
+        if let Err(error) = socket.send(QUESTION) {
+            return if is_refused_here(&socket)? {
+                Ok(Outcome::Refused)
+            } else {
+                Err(error)
+            };
+        }
         socket.set_read_timeout(Some(left(start, deadline)))?;
         let mut buffer = [0; 512];
         let length = socket.recv(&mut buffer)?;
         Ok(understand(&String::from_utf8_lossy(&buffer[..length])))
     })
+}
+
+/// Whether a send failed because a rule of this machine refuses the datagram: the call fails with EPERM, as it does
+/// where a rule drops it, but the ICMP error of a refusal then waits at the socket.
+fn is_refused_here(socket: &UdpSocket) -> io::Result<bool> {
+    socket.set_read_timeout(Some(AT_ONCE))?;
+    let waiting = socket.recv(&mut [0; 1]);
+    Ok(waiting.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused))
 }
 
 /// Sends one echo request. An answer counts as one by the target itself.

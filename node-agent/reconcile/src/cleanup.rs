@@ -6,9 +6,11 @@ use crate::rules::cleanup_text;
 use crate::{Observed, Op, Owned};
 
 /// Operations that remove all that is ours, in an order the kernel accepts: rules before the sets
-/// they use. Routes go first, so that packets stop arriving before anything else changes.
+/// they use. Policy rules go first, so that packets stop arriving before anything else changes.
 pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>> {
     let device: Arc<str> = device.into();
+    let policy = observed.policy.iter();
+    let policy = policy.map(|rule| Op::DeletePolicyRule { rule: *rule });
     let routes = observed.routes.iter().map(|route| Op::DeleteRoute {
         device: device.clone(),
         route: *route,
@@ -27,17 +29,18 @@ pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>>
         })
     });
     let sets = observed.sets.keys().map(|set| Op::DestroySet { set: *set });
-    let spare = observed.spare_set.then_some(Op::DestroySpareSet);
+    let leftovers = observed.leftover_sets.iter();
+    let leftovers = leftovers.map(|name| Op::DestroyLeftoverSet { name });
     // A device that is there but down stays. The name may be anybody's, ours is down only between its
     // creation and the next operation, and down it answers nothing.
     let link = observed.device_up.then(|| Op::RemoveDevice {
         device: device.clone(),
     });
     let phases: [Vec<Op>; 5] = [
-        routes.collect(),
+        policy.chain(routes).collect(),
         servers.collect(),
         rules.collect(),
-        sets.chain(spare).collect(),
+        sets.chain(leftovers).collect(),
         link.into_iter().collect(),
     ];
     phases.into_iter().filter(|ops| !ops.is_empty()).collect()

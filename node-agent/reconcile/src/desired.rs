@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Family, FrontendKind, Head, HeadPort, ListUse, NodeEntry, NodePlan, Outsiders, Policy,
-    Protocol, ServiceId, Settings,
+    Family, Frontend, FrontendKind, Head, HeadPort, ListUse, NodeEntry, NodePlan, Outsiders,
+    Policy, Protocol, ServiceId, Settings,
 };
 
 use crate::drain::{self, DrainDeadlines};
 use crate::entries::Entries;
 use crate::host::{HostNetwork, Ipv6Off};
-use crate::route::{self, LocalRoute};
+use crate::route::{self, PolicyRule, Route};
 use crate::rules::Rules;
 use crate::{
     RealServers, SetEntry, SetId, SetRole, Timeouts, VirtualServer, VirtualServerKey, flags,
@@ -39,8 +39,10 @@ pub struct Desired {
     pub deadlines: DrainDeadlines,
     /// Every one of our sets.
     pub sets: BTreeMap<SetId, DesiredSet>,
-    /// Local routes.
-    pub routes: BTreeSet<LocalRoute>,
+    /// Routes.
+    pub routes: BTreeSet<Route>,
+    /// Policy routing rules.
+    pub policy: BTreeSet<PolicyRule>,
     /// Rules of both families.
     pub rules: Vec<Rules>,
     /// Kernel settings.
@@ -51,10 +53,8 @@ pub struct Desired {
     pub health_ports: Vec<HealthPort>,
     /// The ranges of cluster IPs.
     pub service_ranges: Vec<IpNet>,
-    /// The addresses of frontends, but for node ports, and how many Services have each.
-    pub addresses: BTreeMap<IpAddr, u32>,
     /// Entries of sets for which several Services may ask, and how many do: this node's endpoints as
-    /// they reach themselves, and health check ports.
+    /// they reach themselves, health check ports, and addresses of frontends.
     pub common: BTreeMap<SetEntry, u32>,
     /// Places that more than one Service has, which no planner gives away: an external address may
     /// be one of this node's that the cluster does not know of, and meet a node port there.
@@ -95,6 +95,7 @@ impl Desired {
     pub fn new(plan: &NodePlan, host: &HostNetwork) -> Option<Self> {
         let node = plan.node()?;
         let mut builder = Builder::new(node, host);
+        builder.claim_node_ports(plan);
         for (service, head) in plan.heads() {
             builder.service(plan, service, head);
         }
@@ -144,6 +145,8 @@ struct Builder<'a> {
     left_out: bool,
     /// Where some Service answers, or would if it had endpoints.
     places: BTreeSet<VirtualServerKey>,
+    /// Where some Service has a node port.
+    node_port_places: BTreeSet<VirtualServerKey>,
 }
 
 /// One address of a frontend, with what serves it.
@@ -181,12 +184,12 @@ impl<'a> Builder<'a> {
             },
             sets: BTreeMap::new(),
             routes: BTreeSet::new(),
+            policy: route::policy(settings, host),
             rules: Vec::new(),
             sysctls: sysctls(node, host),
             timeouts: Timeouts::of(&settings.timeouts),
             health_ports: Vec::new(),
             service_ranges: node.service_cidrs.clone(),
-            addresses: BTreeMap::new(),
             common: BTreeMap::new(),
             contested: BTreeSet::new(),
             node_ports: BTreeSet::new(),
@@ -203,7 +206,42 @@ impl<'a> Builder<'a> {
             addresses: BTreeSet::new(),
             left_out: false,
             places: BTreeSet::new(),
+            node_port_places: BTreeSet::new(),
         }
+    }
+
+    /// Node ports come first on the node's own addresses (S-31). Only the node knows all of those, so the planner does
+    /// not decide it.
+    fn claim_node_ports(&mut self, plan: &NodePlan) {
+        let ports = plan.heads().flat_map(|(_, head)| &head.ports);
+        for port in ports {
+            for frontend in &port.frontends {
+                if frontend.kind == FrontendKind::NodePort {
+                    let keys = self.expanded(port, frontend.port);
+                    self.node_port_places.extend(keys);
+                }
+            }
+        }
+    }
+
+    /// A node port answers only in families in which the Service has a cluster IP.
+    fn expanded(&self, port: &HeadPort, number: u16) -> Vec<VirtualServerKey> {
+        let own = self.node_ports.iter().copied();
+        let own = own.filter(|address| port.has_family(Family::of(*address)));
+        let key = |address| VirtualServerKey {
+            address,
+            port: number,
+            protocol: port.protocol,
+        };
+        own.map(key).collect()
+    }
+
+    /// Whether a node port has the place of another kind of frontend, unless it is that of the same port.
+    fn is_of_node_port(&self, key: VirtualServerKey, port: &HeadPort) -> bool {
+        let is_same = |frontend: &Frontend| {
+            (frontend.kind, frontend.port) == (FrontendKind::NodePort, key.port)
+        };
+        self.node_port_places.contains(&key) && !port.frontends.iter().any(is_same)
     }
 
     fn service(&mut self, plan: &NodePlan, service: &ServiceId, head: &Head) {
@@ -213,19 +251,19 @@ impl<'a> Builder<'a> {
                 if kind == FrontendKind::NodePort {
                     self.desired.node_ports.insert((port.protocol, number));
                 }
-                // A node port answers only in families in which the Service has a cluster IP.
-                let expanded = self.node_ports.iter().copied();
-                let expanded = expanded.filter(|address| port.has_family(Family::of(*address)));
-                let addresses: Vec<IpAddr> = match frontend.address {
-                    Some(address) => vec![address],
-                    None => expanded.collect(),
-                };
-                for address in addresses {
-                    let key = VirtualServerKey {
+                let keys = match frontend.address {
+                    Some(address) => vec![VirtualServerKey {
                         address,
                         port: number,
                         protocol: port.protocol,
-                    };
+                    }],
+                    None => self.expanded(port, number),
+                };
+                for key in keys {
+                    if kind != FrontendKind::NodePort && self.is_of_node_port(key, port) {
+                        self.desired.contested.insert(key);
+                        continue;
+                    }
                     self.place(
                         plan,
                         Place {
@@ -240,7 +278,9 @@ impl<'a> Builder<'a> {
             }
         }
         for address in std::mem::take(&mut self.addresses) {
-            *self.desired.addresses.entry(address).or_default() += 1;
+            let entry = SetEntry::Net(address.into());
+            self.sets.entry(SetRole::Vips, address, entry);
+            *self.desired.common.entry(entry).or_default() += 1;
         }
     }
 
@@ -259,22 +299,23 @@ impl<'a> Builder<'a> {
         if !self.places.insert(place.key) {
             self.desired.contested.insert(place.key);
         }
-        // Routed in any case, so that a Service without endpoints refuses like any other unused
-        // port. An empty virtual server would do it worse: to the node itself it answers UDP with
-        // "not permitted", and TCP over IPv6 only after a retransmission (S-21).
         if place.kind != FrontendKind::NodePort {
             self.addresses.insert(address);
         }
         // Whoever is kept out must not learn whether there are endpoints (S-93).
         if place.kind == FrontendKind::LoadBalancer {
-            self.sets.guard(place.key, &place.port.source_ranges);
+            self.sets
+                .guard(place.key, &place.port.source_ranges, self.host);
         }
         let backends = plan.backends(place.service, place.port, list, family);
         let real_servers = backends.map_or_else(RealServers::new, |list| list.clone().into());
         if drain::drains(place.key.protocol) {
             self.drain(place, real_servers.is_empty());
         }
+        // Rules refuse what has no endpoint. An empty virtual server would do it worse: to the node itself it
+        // answers UDP with "not permitted", and TCP over IPv6 only after a retransmission (S-21).
         if real_servers.is_empty() {
+            self.sets.frontend(SetRole::Refuse, place.key);
             return;
         }
         let scheduler = place.head.scheduler.as_ref();
@@ -307,15 +348,15 @@ impl<'a> Builder<'a> {
 
     fn finish(mut self, node: &NodeEntry) -> Desired {
         let host = self.host;
-        let routes = route::routes(
-            self.desired.addresses.keys(),
-            &node.service_cidrs,
-            &node.addresses,
-            &node.settings.exclude_cidrs,
-            host,
-        );
-        for route in &routes {
-            self.sets.nets(SetRole::VipNet, route.destination);
+        let excluded = &node.settings.exclude_cidrs;
+        let ranges = route::own_ranges(&node.service_cidrs, excluded, host);
+        let ranges: BTreeSet<_> = ranges.collect();
+        for range in &ranges {
+            self.sets.nets(SetRole::Ranges, *range);
+        }
+        let routes = route::routes(ranges.into_iter(), &node.settings.capture, host);
+        for key in &self.desired.contested {
+            self.sets.settle(*key);
         }
         let rules = |family| {
             let tells_pods = self.sets.tells_pods(family, &self.settings.local_detection);

@@ -1,13 +1,13 @@
 //! From what is to what should be: operations in phases whose order keeps traffic flowing.
 //!
 //! Additions go before removals, and each thing before what leads traffic to it: sets that
-//! masquerade or guard, rules, virtual servers with all their backends, `FRONTEND`, `VIPNET`, routes.
-//! Removals follow in reverse, and last the changes of schedulers. A virtual server with endpoints is
+//! masquerade or guard, rules, virtual servers with all their backends, `FRONTEND`, what refuses, routes and policy
+//! rules. Removals follow in reverse, and last the changes of schedulers. A virtual server with endpoints is
 //! never empty in between (S-186).
 
 mod servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use portolan_plan::Family;
 
@@ -28,7 +28,7 @@ pub enum Phase {
     Admit,
     /// Entries that masquerade, and that keep clients out.
     Guard,
-    /// Cluster IPs that nothing leads to yet, while our device is still to come: they need no rules, whose
+    /// Cluster IPs that nothing leads to yet, while there is no policy rule: they need no rules, whose
     /// tools take a while to start.
     Hidden,
     /// Rules.
@@ -39,13 +39,17 @@ pub enum Phase {
     Servers,
     /// Entries of `FRONTEND`: these answer.
     Answer,
-    /// Entries of `VIPNET`: other ports of these addresses refuse.
+    /// Entries of `REFUSE` and `RANGES`.
     Refuse,
-    /// Routes: packets arrive.
+    /// Routes.
     Route,
+    /// Policy rules: packets arrive.
+    Lead,
+    /// Policy rules that go.
+    Unlead,
     /// Routes that go.
     Unroute,
-    /// Entries of `VIPNET` that go.
+    /// Entries of `REFUSE` and `RANGES` that go.
     Unrefuse,
     /// Entries of `FRONTEND` that go.
     Unanswer,
@@ -57,6 +61,8 @@ pub enum Phase {
     Unguard,
     /// Entries of `ALLOW` that go.
     Unadmit,
+    /// Sets of ours that no rule uses any more.
+    DestroySets,
     /// Scheduler changes, in order: hold, edit, release for one virtual server after the other. Last,
     /// because each takes a while and nothing else has to wait for it.
     Reschedule,
@@ -78,6 +84,8 @@ impl Phase {
             Self::Answer => "answer",
             Self::Refuse => "refuse",
             Self::Route => "route",
+            Self::Lead => "policy rules",
+            Self::Unlead => "remove policy rules",
             Self::Unroute => "unroute",
             Self::Unrefuse => "unrefuse",
             Self::Unanswer => "unanswer",
@@ -85,6 +93,7 @@ impl Phase {
             Self::RemoveServers => "remove servers",
             Self::Unguard => "unguard",
             Self::Unadmit => "unadmit",
+            Self::DestroySets => "destroy sets",
             Self::Reschedule => "reschedule",
         }
     }
@@ -104,14 +113,17 @@ impl Phase {
             | Self::Answer
             | Self::Refuse
             | Self::Route
+            | Self::Lead
             | Self::Reschedule => false,
-            Self::Unroute
+            Self::Unlead
+            | Self::Unroute
             | Self::Unrefuse
             | Self::Unanswer
             | Self::Drain
             | Self::RemoveServers
             | Self::Unguard
-            | Self::Unadmit => true,
+            | Self::Unadmit
+            | Self::DestroySets => true,
         }
     }
 }
@@ -148,7 +160,8 @@ fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for (name, value) in &desired.sysctls {
         let found = observed.sysctls.get(name);
         if !found.is_some_and(|found| sysctls::is_enough(name, found, value)) {
-            let (name, value) = (name.clone(), value.clone());
+            let value = sysctls::with_found(name, found.map(|found| &**found), value);
+            let name = name.clone();
             batch.push(Phase::Ground, Op::WriteSysctl { name, value });
         }
     }
@@ -209,6 +222,9 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
             Some(found) => entries(batch, *set, wanted, found),
         }
     }
+    for name in &observed.leftover_sets {
+        batch.push(Phase::DestroySets, Op::DestroyLeftoverSet { name });
+    }
 }
 
 /// Additions come before removals, so a set must hold both for a moment.
@@ -241,9 +257,10 @@ fn phases(role: SetRole) -> (Phase, Phase) {
         | SetRole::Masq
         | SetRole::NoLocal
         | SetRole::Guarded
-        | SetRole::Pods => (Phase::Guard, Phase::Unguard),
+        | SetRole::Pods
+        | SetRole::Vips => (Phase::Guard, Phase::Unguard),
         SetRole::Frontend => (Phase::Answer, Phase::Unanswer),
-        SetRole::VipNet => (Phase::Refuse, Phase::Unrefuse),
+        SetRole::Refuse | SetRole::Ranges => (Phase::Refuse, Phase::Unrefuse),
         SetRole::Hold => (Phase::Release, Phase::Release),
     }
 }
@@ -270,34 +287,21 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     }
 }
 
+/// A route comes before the policy rules that lead to it, and goes after them.
 fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let device = || desired.device.clone();
     for route in desired.routes.difference(&observed.routes) {
-        batch.push(
-            Phase::Route,
-            Op::PutRoute {
-                device: device(),
-                route: *route,
-            },
-        );
+        let (device, route) = (device(), *route);
+        batch.push(Phase::Route, Op::AddRoute { device, route });
     }
-    let wanted: BTreeSet<_> = desired
-        .routes
-        .iter()
-        .map(|route| route.destination)
-        .collect();
-    // A route that only has another source is replaced in place, never taken away.
-    for route in observed
-        .routes
-        .iter()
-        .filter(|route| !wanted.contains(&route.destination))
-    {
-        batch.push(
-            Phase::Unroute,
-            Op::DeleteRoute {
-                device: device(),
-                route: *route,
-            },
-        );
+    for rule in desired.policy.difference(&observed.policy) {
+        batch.push(Phase::Lead, Op::AddPolicyRule { rule: *rule });
+    }
+    for rule in observed.policy.difference(&desired.policy) {
+        batch.push(Phase::Unlead, Op::DeletePolicyRule { rule: *rule });
+    }
+    for route in observed.routes.difference(&desired.routes) {
+        let (device, route) = (device(), *route);
+        batch.push(Phase::Unroute, Op::DeleteRoute { device, route });
     }
 }

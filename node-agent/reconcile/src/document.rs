@@ -18,8 +18,10 @@ pub struct DesiredDocument {
     pub virtual_servers: Vec<VirtualServerDocument>,
     /// Sets by name.
     pub sets: BTreeMap<String, SetDocument>,
-    /// Routes as `ip route` takes them.
+    /// Routes as `ip route add` takes them; those of IPv6 as `ip -6 route add` does.
     pub routes: Vec<String>,
+    /// For each family, policy rules as `ip rule add` takes them.
+    pub policy_rules: BTreeMap<String, Vec<String>>,
     /// For each family, text for `iptables-restore --noflush` on a node that has none of it.
     pub rules: BTreeMap<String, String>,
     /// Health check ports.
@@ -96,6 +98,11 @@ impl From<&Desired> for DesiredDocument {
             let text = restore_text(rules, &ObservedRules::default()).unwrap_or_default();
             (rules.family.to_string(), text)
         };
+        let mut policy_rules = BTreeMap::<String, Vec<String>>::new();
+        for rule in &desired.policy {
+            let of_family = policy_rules.entry(rule.family.to_string()).or_default();
+            of_family.push(rule.to_string());
+        }
         let port = |port: &crate::HealthPort| HealthPortDocument {
             port: port.port,
             namespace: port.service.namespace.clone(),
@@ -109,6 +116,7 @@ impl From<&Desired> for DesiredDocument {
                 .iter()
                 .map(|route| route.text(&desired.device))
                 .collect(),
+            policy_rules,
             rules: desired.rules.iter().map(rules).collect(),
             health_ports: desired.health_ports.iter().map(port).collect(),
             sysctls: desired.sysctls.clone(),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use portolan_plan::{Family, LocalDetection};
 
+use crate::host::HostNetwork;
 use crate::{DesiredSet, SetEntry, SetId, SetKind, SetRole, VirtualServerKey};
 
 /// Sets are made for at least this many entries, so that they seldom have to grow.
@@ -49,9 +50,24 @@ impl Entries {
         self.entry(role, key.address, SetEntry::of(key));
     }
 
+    /// A place at which several Services meet: what one of them serves is not refused for the others.
+    pub(crate) fn settle(&mut self, key: VirtualServerKey) {
+        let family = Family::of(key.address);
+        let entry = SetEntry::of(key);
+        let id = |role| SetId { role, family };
+        let served = self.sets.get(&id(SetRole::Frontend));
+        let served = served.is_some_and(|set| set.entries.contains(&entry));
+        if let Some(refused) = self.sets.get_mut(&id(SetRole::Refuse))
+            && served
+        {
+            refused.entries.remove(&entry);
+        }
+    }
+
     /// Lets only these sources in (S-86). A range of everything is no guard, and sets cannot hold
-    /// it (S-87); a family without a range is closed by the other's (S-88).
-    pub(crate) fn guard(&mut self, key: VirtualServerKey, sources: &[IpNet]) {
+    /// it (S-87); a family without a range is closed by the other's (S-88). A node that has the address itself, and
+    /// any other address in the ranges, connects from the address that it connects to (S-90, S-223).
+    pub(crate) fn guard(&mut self, key: VirtualServerKey, sources: &[IpNet], host: &HostNetwork) {
         let VirtualServerKey {
             address,
             port,
@@ -63,7 +79,11 @@ impl Entries {
         if sources.is_empty() || own.clone().any(|range| range.prefix_len() == 0) {
             return;
         }
-        for net in own {
+        let of_node = || host.addresses.iter().map(|host| host.address);
+        let is_in = |range: &&IpNet| of_node().any(|address| range.contains(&address));
+        let itself = host.owns(address) && own.clone().any(|range| is_in(&range));
+        let itself = itself.then(|| IpNet::from(address));
+        for net in own.copied().chain(itself) {
             let entry = SetEntry::AddressPortNet {
                 address,
                 protocol,
@@ -116,13 +136,13 @@ impl Entries {
         }
     }
 
-    /// Whether anything is routed or answered in this family.
+    /// Whether anything is answered or refused in this family.
     pub(crate) fn answers(&self, family: Family) -> bool {
         let filled = |role| {
             let set = self.sets.get(&SetId { role, family });
             set.is_some_and(|set| !set.entries.is_empty())
         };
-        filled(SetRole::Frontend) || filled(SetRole::VipNet)
+        filled(SetRole::Frontend) || filled(SetRole::Refuse) || filled(SetRole::Ranges)
     }
 
     /// The filled sets, each with its size.

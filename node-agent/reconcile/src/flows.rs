@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use ipnet::IpNet;
 use portolan_plan::{Family, Protocol};
 
 use crate::{Desired, Op, RealServerKey, VirtualServerKey};
@@ -70,7 +69,7 @@ pub fn families_with_flows(desired: &Desired) -> BTreeSet<Family> {
 /// The family in which this operation, once done, may have left stale flows behind (S-128, S-129).
 ///
 /// Backends that come matter as those that go: flows from before the first one were not translated.
-/// So does a route, whose address nobody translated before it was there.
+/// So does a policy rule: without it nobody translated what came from elsewhere.
 pub fn leaves_stale_flows(op: &Op, desired: &Desired) -> Option<Family> {
     match op {
         Op::AddRealServer { server, .. }
@@ -78,9 +77,12 @@ pub fn leaves_stale_flows(op: &Op, desired: &Desired) -> Option<Family> {
         | Op::DeleteRealServer { server, .. } => {
             is_udp(&server).then(|| Family::of(server.address))
         }
-        Op::PutRoute { route, .. } => {
-            let range = &route.destination;
-            has_udp_frontend(desired, range).then(|| Family::of(range.addr()))
+        Op::AddPolicyRule { rule } => {
+            let mut servers = desired.virtual_servers.keys();
+            let of_family = |key: &&VirtualServerKey| Family::of(key.address) == rule.family;
+            servers
+                .any(|key| of_family(&key) && is_udp(&key))
+                .then_some(rule.family)
         }
         _ => None,
     }
@@ -88,16 +90,4 @@ pub fn leaves_stale_flows(op: &Op, desired: &Desired) -> Option<Family> {
 
 fn is_udp(server: &&VirtualServerKey) -> bool {
     server.protocol == Protocol::Udp
-}
-
-fn has_udp_frontend(desired: &Desired, range: &IpNet) -> bool {
-    let first = VirtualServerKey {
-        address: range.network(),
-        port: 0,
-        protocol: Protocol::Tcp,
-    };
-    let behind = desired.virtual_servers.range(first..).map(|(key, _)| key);
-    behind
-        .take_while(|key| range.contains(&key.address))
-        .any(|key| is_udp(&key))
 }

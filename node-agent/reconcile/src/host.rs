@@ -8,15 +8,17 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use portolan_plan::Family;
 
-use crate::{LocalRoute, Observed};
+use crate::{Observed, PolicyRule, Route};
 
 /// Everything that links, addresses and routes tell: what is ours among them, and the rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Network {
     /// Whether our device is there and up.
     pub device_up: bool,
-    /// Local routes over our device that somebody wrote, not those the kernel keeps itself.
-    pub routes: BTreeSet<LocalRoute>,
+    /// Our routes.
+    pub routes: BTreeSet<Route>,
+    /// Our policy routing rules.
+    pub policy: BTreeSet<PolicyRule>,
     /// The rest.
     pub host: HostNetwork,
 }
@@ -73,8 +75,6 @@ pub struct HostInterface {
     pub name: Arc<str>,
     /// What makes it.
     pub kind: InterfaceKind,
-    /// Whether it speaks ARP: no loopback, and without the flag `NOARP`.
-    pub arp: bool,
 }
 
 /// What makes an interface, as far as it matters here.
@@ -99,9 +99,6 @@ pub struct HostAddress {
     pub peer: Option<IpAddr>,
     /// The interface that holds it; empty if that went away while we looked.
     pub interface: Arc<str>,
-    /// Whether it may be used. Over IPv6 one that is new is not before nobody else was found to
-    /// have it, and never if somebody was.
-    pub settled: bool,
 }
 
 impl HostAddress {
@@ -112,7 +109,6 @@ impl HostAddress {
             prefix_length: address.prefix_len(),
             peer: None,
             interface: interface.into(),
-            settled: true,
         }
     }
 
@@ -158,13 +154,7 @@ impl HostNetwork {
         })
     }
 
-    /// Whether the node's own connections can come from the address.
-    pub(crate) fn can_send_from(&self, address: IpAddr) -> bool {
-        let mut addresses = self.addresses.iter();
-        addresses.any(|host| host.address == address && host.settled)
-    }
-
-    /// Whether routing this whole range to ourselves takes nothing away from the node: no address,
+    /// Whether refusing what is unused in this whole range takes nothing away from the node: no address,
     /// peer or next hop of it lies inside, and no other route goes to the same range or a part of
     /// it. Wider routes, the default route among them, do not count.
     pub fn leaves_free(&self, range: &IpNet) -> bool {
@@ -185,11 +175,9 @@ impl HostNetwork {
     /// addresses, and the same of these ranges free. Pods that come and go bring interfaces, routes
     /// and link-local addresses, and change nothing of that.
     pub fn is_like(&self, other: &Self, ranges: &[IpNet]) -> bool {
-        let own = |host: &Self| -> BTreeSet<(IpAddr, bool)> {
-            let all = host.addresses.iter();
-            all.filter(|host| !is_of_one_link(host.address))
-                .map(|host| (host.address, host.settled))
-                .collect()
+        let own = |host: &Self| -> BTreeSet<IpAddr> {
+            let all = host.addresses.iter().map(|host| host.address);
+            all.filter(|address| !is_of_one_link(*address)).collect()
         };
         own(self) == own(other)
             && self.machine.ipv6_off == other.machine.ipv6_off
@@ -220,6 +208,7 @@ impl Observed {
         Network {
             device_up: self.device_up,
             routes: self.routes.clone(),
+            policy: self.policy.clone(),
             host: self.host.clone(),
         }
     }
@@ -228,6 +217,7 @@ impl Observed {
     pub fn set_network(&mut self, network: Network) {
         self.device_up = network.device_up;
         self.routes = network.routes;
+        self.policy = network.policy;
         self.host = network.host;
     }
 }
@@ -272,17 +262,5 @@ mod tests {
         off.machine.ipv6_off = Some(Ipv6Off::Disabled);
         assert!(!off.is_like(&before, &[]), "S-182");
         assert!(off.knows(Family::Ipv4) && !off.knows(Family::Ipv6));
-    }
-
-    #[test]
-    fn an_address_that_settles_asks_for_something() {
-        let before = network(&["fd00:50::1/64"], &[]);
-        let mut tentative = before.clone();
-        tentative.addresses[0].settled = false;
-        assert!(!tentative.is_like(&before, &[]), "S-37");
-        let of_the_link = network(&["fe80::1/64"], &[]);
-        let mut tentative = of_the_link.clone();
-        tentative.addresses[0].settled = false;
-        assert!(tentative.is_like(&of_the_link, &[]));
     }
 }

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use portolan_plan::Family;
 use thiserror::Error;
 
-use crate::{Connections, Flow, Observed, Op, RealServerKey, SetId, Timeouts, VirtualServerKey};
+use crate::{
+    Connections, Flow, Observed, Op, RealServerKey, Route, SetId, Timeouts, VirtualServerKey,
+};
 
 /// Schedulers that a kernel has unless somebody left them out.
 const SCHEDULERS: [&str; 13] = [
@@ -35,7 +37,7 @@ pub enum Refusal {
     /// is longer than the clock can count.
     #[error("Invalid argument")]
     Invalid,
-    /// An IPv6 route needs its device up.
+    /// A route needs its device up.
     #[error("Nexthop device is not up")]
     DeviceDown,
 }
@@ -89,15 +91,25 @@ impl ModelKernel {
                 self.set_is(*set, true)?;
                 need(!self.uses(*set), Refusal::InUse)?;
             }
-            Op::DestroySpareSet => need(self.state.spare_set, Refusal::NotFound)?,
+            Op::DestroyLeftoverSet { name } => {
+                let there = self.state.leftover_sets.contains(name);
+                need(there, Refusal::NotFound)?;
+                let mut rules = self.state.rules.values();
+                let used = rules.any(|rules| rules.sets().any(|used| used == *name));
+                need(!used, Refusal::InUse)?;
+            }
             Op::LoadRules { family, text, .. } => self.rules(*family, text)?,
-            Op::PutRoute { route, .. } => {
-                let up = self.state.device_up || route.destination.addr().is_ipv4();
+            Op::AddRoute { route, .. } => {
+                // The one that delivers is over `lo`.
+                let up = self.state.device_up || matches!(route, Route::Deliver { .. });
                 need(up, Refusal::DeviceDown)?;
-                let owned = route
-                    .source
-                    .is_none_or(|source| self.state.host.can_send_from(source));
-                need(owned, Refusal::Invalid)?;
+                need(!self.state.routes.contains(route), Refusal::Exists)?;
+            }
+            Op::AddPolicyRule { rule } => {
+                need(!self.state.policy.contains(rule), Refusal::Exists)?;
+            }
+            Op::DeletePolicyRule { rule } => {
+                need(self.state.policy.contains(rule), Refusal::NotFound)?;
             }
             Op::DeleteRoute { route, .. } => {
                 need(self.state.routes.contains(route), Refusal::NotFound)?;

@@ -19,7 +19,8 @@ pub fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
     if selected.iter().any(|text| text == PRIMARY) {
         let first = |family| {
             let mut own = node.addresses.iter();
-            own.find(|address| Family::of(**address) == family).copied()
+            own.find(|address| Family::of(**address) == family && can_have_node_ports(**address))
+                .copied()
         };
         return Family::BOTH.into_iter().filter_map(first).collect();
     }
@@ -87,6 +88,20 @@ mod tests {
     #[test]
     fn primary_is_the_nodes_first_address_of_each_family() {
         assert_eq!(selected(&["primary"]), ["192.168.1.1", "fd00::1"], "S-34");
+    }
+
+    #[test]
+    fn an_address_that_nobody_else_can_use_is_never_the_primary_one() {
+        let node = NodeEntry {
+            addresses: ["127.0.0.1", "fe80::1", "192.168.1.9", "fd00::9"]
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect(),
+            ..NodeEntry::default()
+        };
+        let found = addresses(&node, &HostNetwork::default());
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["192.168.1.9", "fd00::9"], "S-34, S-35");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    Desired, HostNetwork, LocalRoute, Op, RealServers, SetEntry, SetId, SetKind, SetRole, Timeouts,
-    VirtualServer, VirtualServerKey,
+    Desired, HostNetwork, Op, PolicyRule, RealServers, Route, SetEntry, SetId, SetKind, SetRole,
+    Timeouts, VirtualServer, VirtualServerKey,
 };
 
 /// The kernel's state: read once, then kept up by noting every operation that succeeded.
@@ -24,10 +24,12 @@ pub struct Observed {
     pub timeouts: Timeouts,
     /// Our sets.
     pub sets: BTreeMap<SetId, ObservedSet>,
-    /// Whether a set is there that was filled to take the place of another, left by a crash.
-    pub spare_set: bool,
-    /// Local routes over our device that somebody wrote, not those the kernel keeps itself.
-    pub routes: BTreeSet<LocalRoute>,
+    /// Those of [`LEFTOVER_SETS`](crate::LEFTOVER_SETS) that are there.
+    pub leftover_sets: BTreeSet<&'static str>,
+    /// Our routes.
+    pub routes: BTreeSet<Route>,
+    /// Our policy routing rules.
+    pub policy: BTreeSet<PolicyRule>,
     /// Our rules.
     pub rules: BTreeMap<Family, ObservedRules>,
     /// Families whose rules could not be read, and why. Nothing is written over what nobody knows.
@@ -105,32 +107,29 @@ impl Observed {
             Op::RetireDevice { .. } => {}
             Op::RemoveDevice { .. } => {
                 self.device_up = false;
-                self.routes.clear();
+                let stays = |route: &Route| matches!(route, Route::Deliver { .. });
+                self.routes.retain(stays);
             }
             Op::CreateSet { .. }
             | Op::ReplaceSet { .. }
             | Op::AddEntry { .. }
             | Op::DeleteEntry { .. }
             | Op::DestroySet { .. }
-            | Op::DestroySpareSet => self.note_set(op),
+            | Op::DestroyLeftoverSet { .. } => self.note_set(op),
             Op::LoadRules { family, rules, .. } => {
                 self.rules.insert(*family, (**rules).clone());
             }
-            Op::PutRoute { route, .. } => {
-                // They are in the order of their destinations, and without a source comes first.
-                let first = LocalRoute {
-                    source: None,
-                    ..*route
-                };
-                let same = self.routes.range(first..);
-                let same = same.take_while(|old| old.destination == route.destination);
-                for old in same.copied().collect::<Vec<_>>() {
-                    self.routes.remove(&old);
-                }
+            Op::AddRoute { route, .. } => {
                 self.routes.insert(*route);
             }
             Op::DeleteRoute { route, .. } => {
                 self.routes.remove(route);
+            }
+            Op::AddPolicyRule { rule } => {
+                self.policy.insert(*rule);
+            }
+            Op::DeletePolicyRule { rule } => {
+                self.policy.remove(rule);
             }
             Op::LoadScheduler { scheduler } => {
                 self.loaded_schedulers.insert(scheduler.clone());
@@ -217,7 +216,9 @@ impl Observed {
             Op::DestroySet { set } => {
                 self.sets.remove(set);
             }
-            Op::DestroySpareSet => self.spare_set = false,
+            Op::DestroyLeftoverSet { name } => {
+                self.leftover_sets.remove(name);
+            }
             _ => {}
         }
     }

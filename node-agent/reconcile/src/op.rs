@@ -7,7 +7,7 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    LocalRoute, RealServerKey, SPARE_SET, Scheduling, SetEntry, SetId, Timeouts, VirtualServerKey,
+    PolicyRule, RealServerKey, Route, Scheduling, SetEntry, SetId, Timeouts, VirtualServerKey,
 };
 
 /// One change to the kernel. A node's first plan makes some hundred thousand, so they are small.
@@ -75,8 +75,11 @@ pub enum Op {
         /// Which.
         set: SetId,
     },
-    /// Destroy the set that was filled to take the place of another, left by a crash.
-    DestroySpareSet,
+    /// Destroy one of [`LEFTOVER_SETS`](crate::LEFTOVER_SETS).
+    DestroyLeftoverSet {
+        /// Its name.
+        name: &'static str,
+    },
     /// Load rules of one family.
     LoadRules {
         /// Which family.
@@ -135,19 +138,29 @@ pub enum Op {
         /// Which backend.
         backend: RealServerKey,
     },
-    /// Add a route, or change the source of one.
-    PutRoute {
+    /// Add a route.
+    AddRoute {
         /// Our device.
         device: Arc<str>,
         /// The route.
-        route: LocalRoute,
+        route: Route,
     },
     /// Delete a route.
     DeleteRoute {
         /// Our device.
         device: Arc<str>,
         /// The route.
-        route: LocalRoute,
+        route: Route,
+    },
+    /// Add a policy routing rule.
+    AddPolicyRule {
+        /// The rule.
+        rule: PolicyRule,
+    },
+    /// Delete a policy routing rule.
+    DeletePolicyRule {
+        /// The rule.
+        rule: PolicyRule,
     },
 }
 
@@ -156,7 +169,7 @@ pub enum Op {
 pub enum OpKind {
     /// Kernel settings.
     Sysctl,
-    /// The device and the routes over it.
+    /// The device, routes and policy rules.
     Link,
     /// Address sets.
     Set,
@@ -174,14 +187,16 @@ impl Op {
             Self::RaiseDevice { .. }
             | Self::RemoveDevice { .. }
             | Self::RetireDevice { .. }
-            | Self::PutRoute { .. }
-            | Self::DeleteRoute { .. } => OpKind::Link,
+            | Self::AddRoute { .. }
+            | Self::DeleteRoute { .. }
+            | Self::AddPolicyRule { .. }
+            | Self::DeletePolicyRule { .. } => OpKind::Link,
             Self::CreateSet { .. }
             | Self::ReplaceSet { .. }
             | Self::AddEntry { .. }
             | Self::DeleteEntry { .. }
             | Self::DestroySet { .. }
-            | Self::DestroySpareSet => OpKind::Set,
+            | Self::DestroyLeftoverSet { .. } => OpKind::Set,
             Self::LoadRules { .. } => OpKind::Rules,
             Self::SetTimeouts { .. }
             | Self::LoadScheduler { .. }
@@ -211,15 +226,16 @@ impl Op {
             | Self::AddRealServer { server, .. }
             | Self::EditRealServer { server, .. }
             | Self::DeleteRealServer { server, .. } => only(Family::of(server.address)),
-            Self::PutRoute { route, .. } | Self::DeleteRoute { route, .. } => {
-                only(Family::of(route.destination.addr()))
-            }
-            Self::WriteSysctl { .. }
-            | Self::SetTimeouts { .. }
+            Self::AddRoute { route, .. } | Self::DeleteRoute { route, .. } => only(route.family()),
+            Self::AddPolicyRule { rule } | Self::DeletePolicyRule { rule } => only(rule.family),
+            // What waits for a kernel setting is seen by itself: a container may write none, and serves all the same
+            // (S-225).
+            Self::WriteSysctl { .. } => &[],
+            Self::SetTimeouts { .. }
             | Self::RaiseDevice { .. }
             | Self::RemoveDevice { .. }
             | Self::RetireDevice { .. }
-            | Self::DestroySpareSet
+            | Self::DestroyLeftoverSet { .. }
             | Self::LoadScheduler { .. } => &Family::BOTH,
         }
     }
@@ -259,7 +275,7 @@ impl fmt::Display for Op {
             Self::AddEntry { set, entry } => write!(f, "add {entry} to set {set}"),
             Self::DeleteEntry { set, entry } => write!(f, "delete {entry} from set {set}"),
             Self::DestroySet { set } => write!(f, "destroy set {set}"),
-            Self::DestroySpareSet => write!(f, "destroy set {SPARE_SET}"),
+            Self::DestroyLeftoverSet { name } => write!(f, "destroy set {name}"),
             Self::LoadRules { family, .. } => write!(f, "load {family} rules"),
             Self::LoadScheduler { scheduler } => write!(f, "load scheduler {scheduler}"),
             Self::AddVirtualServer { server, scheduling } => {
@@ -286,9 +302,13 @@ impl fmt::Display for Op {
             Self::DeleteRealServer { server, backend } => {
                 write!(f, "delete {backend} from {server}")
             }
-            Self::PutRoute { device, route } => write!(f, "add route {}", route.text(device)),
+            Self::AddRoute { device, route } => write!(f, "add route {}", route.text(device)),
             Self::DeleteRoute { device, route } => {
                 write!(f, "delete route {}", route.text(device))
+            }
+            Self::AddPolicyRule { rule } => write!(f, "add {} policy rule {rule}", rule.family),
+            Self::DeletePolicyRule { rule } => {
+                write!(f, "delete {} policy rule {rule}", rule.family)
             }
         }
     }

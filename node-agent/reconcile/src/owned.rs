@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use crate::{Desired, Observed, Scope, VirtualServerKey};
+use crate::{Desired, Observed, Scope, SetEntry, VirtualServerKey};
 
 /// What we may touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +39,9 @@ impl Owned {
                 return desired.node_ports.contains(&place);
             }
             within(&desired.service_ranges, server)
-                || desired.addresses.contains_key(&server.address)
+                || desired
+                    .common
+                    .contains_key(&SetEntry::Net(server.address.into()))
         };
         let ours = |server: &&VirtualServerKey| {
             (answering.contains(server) || is_ours(server)) && !within(&desired.excluded, server)

@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ipnet::IpNet;
-
 use crate::{
     Desired, Observed, ObservedSet, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey,
 };
@@ -47,7 +45,6 @@ pub struct Part {
 /// What Services want together, and how many do: of everything else it is known whose it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shared {
-    routes: BTreeMap<IpNet, u32>,
     entries: BTreeMap<SetEntry, u32>,
     contested: BTreeSet<VirtualServerKey>,
 }
@@ -55,16 +52,7 @@ pub struct Shared {
 impl Shared {
     /// What the Services of a whole plan want together.
     pub fn of(desired: &Desired) -> Self {
-        let routed: BTreeSet<_> = desired
-            .routes
-            .iter()
-            .map(|route| route.destination)
-            .collect();
-        let uses = desired.addresses.iter();
-        let uses = uses.map(|(address, uses)| (IpNet::from(*address), *uses));
         Self {
-            // An address within a range that is routed as a whole needs no route of its own.
-            routes: uses.filter(|(to, _)| routed.contains(to)).collect(),
             entries: desired.common.clone(),
             contested: desired.contested.clone(),
         }
@@ -100,8 +88,7 @@ impl Shared {
         }
         others.leave_out(&mut after);
         let entries = entries(before, &after, &others);
-        let routes = routes(before, &after, &others);
-        let observed = shadow.split(&servers, &entries, &routes, &after);
+        let observed = shadow.split(&servers, &entries, &after);
         Some(Part {
             observed,
             desired: after,
@@ -113,7 +100,6 @@ impl Shared {
     fn follow(&mut self, before: &Desired, after: &Desired) -> Others {
         let (was, is) = (Self::of(before), Self::of(after));
         Others {
-            routes: recount(&mut self.routes, &was.routes, is.routes),
             entries: recount(&mut self.entries, &was.entries, is.entries),
         }
     }
@@ -121,23 +107,16 @@ impl Shared {
 
 /// What of a part is wanted by others, too: it is in the kernel and stays there.
 struct Others {
-    routes: BTreeSet<IpNet>,
     entries: BTreeSet<SetEntry>,
 }
 
 impl Others {
     fn want(&self, set: SetId, entry: &SetEntry) -> bool {
-        match (set.role, entry) {
-            (SetRole::VipNet, SetEntry::Net(net)) => self.routes.contains(net),
-            (SetRole::Hairpin | SetRole::Health, entry) => self.entries.contains(entry),
-            _ => false,
-        }
+        let is_shared = matches!(set.role, SetRole::Hairpin | SetRole::Health | SetRole::Vips);
+        is_shared && self.entries.contains(entry)
     }
 
     fn leave_out(&self, desired: &mut Desired) {
-        desired
-            .routes
-            .retain(|route| !self.routes.contains(&route.destination));
         for (id, set) in &mut desired.sets {
             set.entries.retain(|entry| !self.want(*id, entry));
         }
@@ -214,19 +193,12 @@ fn entries(before: &Desired, after: &Desired, others: &Others) -> Entries {
     entries
 }
 
-fn routes(before: &Desired, after: &Desired, others: &Others) -> BTreeSet<IpNet> {
-    let routes = before.routes.iter().chain(&after.routes);
-    let routes = routes.map(|route| route.destination);
-    routes.filter(|to| !others.routes.contains(to)).collect()
-}
-
 impl Observed {
     /// Takes the part out that is about these. What is not about Services goes with it.
     fn split(
         &mut self,
         servers: &BTreeSet<VirtualServerKey>,
         entries: &Entries,
-        routes: &BTreeSet<IpNet>,
         desired: &Desired,
     ) -> Self {
         let held = servers.iter();
@@ -238,30 +210,17 @@ impl Observed {
             virtual_servers,
             sets: sets.collect(),
             device_up: self.device_up,
-            spare_set: self.spare_set,
+            leftover_sets: std::mem::take(&mut self.leftover_sets),
             loaded_schedulers: std::mem::take(&mut self.loaded_schedulers),
-            routes: BTreeSet::new(),
+            // The same for every Service.
+            routes: std::mem::take(&mut self.routes),
+            policy: std::mem::take(&mut self.policy),
             rules: std::mem::take(&mut self.rules),
             unread_rules: std::mem::take(&mut self.unread_rules),
             sysctls: std::mem::take(&mut self.sysctls),
             timeouts: self.timeouts,
             host: std::mem::take(&mut self.host),
         };
-        // One route leads to each destination, and those of a family have one source.
-        for route in desired
-            .routes
-            .iter()
-            .filter(|route| self.routes.remove(*route))
-        {
-            part.routes.insert(*route);
-        }
-        let goes = |to: &IpNet| routes.contains(to);
-        if routes.len() > part.routes.len() {
-            let gone = self.routes.iter().filter(|route| goes(&route.destination));
-            let gone: Vec<_> = gone.copied().collect();
-            self.routes.retain(|route| !goes(&route.destination));
-            part.routes.extend(gone);
-        }
         for server in desired.virtual_servers.values() {
             let known = part.loaded_schedulers.contains(&server.scheduler) || part.uses(server);
             if !known && self.uses(server) {
@@ -289,9 +248,10 @@ impl Observed {
             };
             held.entries.extend(set.entries);
         }
-        self.routes.extend(part.routes);
+        self.routes = part.routes;
+        self.policy = part.policy;
         self.device_up = part.device_up;
-        self.spare_set = part.spare_set;
+        self.leftover_sets = part.leftover_sets;
         self.loaded_schedulers = part.loaded_schedulers;
         self.rules = part.rules;
         self.unread_rules = part.unread_rules;

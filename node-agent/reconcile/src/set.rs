@@ -13,6 +13,9 @@ use crate::VirtualServerKey;
 /// The name under which a larger set is filled before it takes the place of another.
 pub const SPARE_SET: &str = "PORTOLAN-SPARE";
 
+/// Sets that are removed where they are found: what a crash left, and those of Portolan's first version.
+pub const LEFTOVER_SETS: [&str; 3] = [SPARE_SET, "PORTOLAN-VIPNET", "PORTOLAN-6-VIPNET"];
+
 /// What a set is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
@@ -32,8 +35,12 @@ pub enum SetRole {
     Pods,
     /// Every address and port on which a Service answers, that is, has a backend.
     Frontend,
-    /// The addresses that are routed to this node for Services.
-    VipNet,
+    /// Frontends without a backend: new connections are refused, and TCP connections that stand end here.
+    Refuse,
+    /// The addresses of frontends other than node ports: ICMP errors about their connections come here.
+    Vips,
+    /// The service ranges: connections to their unused addresses and ports are refused.
+    Ranges,
     /// Ports on which health checks are answered (S-144).
     Health,
     /// Frontends whose scheduler is being changed: new connections wait (S-104).
@@ -42,7 +49,7 @@ pub enum SetRole {
 
 impl SetRole {
     /// All roles, in the order in which their entries are added.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::ClusterIp,
         Self::Hairpin,
         Self::Masq,
@@ -50,8 +57,10 @@ impl SetRole {
         Self::Allow,
         Self::Guarded,
         Self::Pods,
+        Self::Vips,
         Self::Frontend,
-        Self::VipNet,
+        Self::Refuse,
+        Self::Ranges,
         Self::Health,
         Self::Hold,
     ];
@@ -67,7 +76,9 @@ impl SetRole {
             Self::Guarded => "GUARDED",
             Self::Pods => "PODS",
             Self::Frontend => "FRONTEND",
-            Self::VipNet => "VIPNET",
+            Self::Refuse => "REFUSE",
+            Self::Vips => "VIPS",
+            Self::Ranges => "RANGES",
             Self::Health => "HEALTH",
             Self::Hold => "HOLD",
         }
@@ -81,10 +92,11 @@ impl SetRole {
             | Self::NoLocal
             | Self::Guarded
             | Self::Frontend
+            | Self::Refuse
             | Self::Hold => SetKind::HashIpPort,
             Self::Allow => SetKind::HashIpPortNet,
             Self::Hairpin => SetKind::HashIpPortIp,
-            Self::Pods | Self::VipNet => SetKind::HashNet,
+            Self::Pods | Self::Vips | Self::Ranges => SetKind::HashNet,
             Self::Health => SetKind::BitmapPort,
         }
     }
@@ -97,7 +109,7 @@ impl SetRole {
     }
 }
 
-/// A set of ours: its role and family. Displayed as the kernel knows it, `PORTOLAN-6-VIPNET`.
+/// A set of ours: its role and family. Displayed as the kernel knows it, `PORTOLAN-6-RANGES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId {
     /// What it is for.

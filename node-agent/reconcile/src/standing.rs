@@ -8,7 +8,8 @@ use portolan_plan::Family;
 
 use crate::reschedule::hold;
 use crate::{
-    Desired, LocalRoute, Observed, Op, RealServerKey, SetEntry, SetId, SetRole, VirtualServerKey,
+    Desired, Observed, Op, PolicyAction, PolicyRule, RealServerKey, Route, SetEntry, SetId,
+    SetRole, VirtualServerKey,
 };
 
 /// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
@@ -121,15 +122,24 @@ fn missing(
             !has_sets(state, desired, *family),
             "held back: a set that they look into is not there",
         ),
-        // Routed without its guard, an address would do the same with all its ports.
-        Op::PutRoute { route, .. } => (
-            !guarded(state, route),
-            "held back: nothing would refuse its unused ports",
+        Op::AddPolicyRule {
+            rule:
+                PolicyRule {
+                    family,
+                    action: PolicyAction::Lookup { table, .. },
+                    ..
+                },
+        } => (
+            !delivers(state, *family, *table),
+            "held back: nothing would deliver what it leads there",
         ),
-        // The same, when its route did not go.
-        Op::DeleteEntry { set, entry } if set.role == SetRole::VipNet => {
-            (routed(state, entry), "held back: it is still routed here")
-        }
+        Op::DeleteRoute {
+            route: Route::Deliver { family, table },
+            ..
+        } => (
+            leads(state, *family, *table),
+            "held back: a policy rule still leads there",
+        ),
         Op::DeleteVirtualServer { server } => (
             let_through(state, server),
             "held back: its port is still let through",
@@ -175,18 +185,21 @@ fn takers(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> usi
         .count()
 }
 
-fn guarded(state: &Observed, route: &LocalRoute) -> bool {
-    let family = Family::of(route.destination.addr());
-    let set = SetId {
-        role: SetRole::VipNet,
-        family,
-    };
-    let entry = SetEntry::Net(route.destination.trunc());
-    state
-        .sets
-        .get(&set)
-        .is_some_and(|set| set.entries.contains(&entry))
-        && filters(state, family)
+/// Whether what is looked up in this table is delivered locally.
+fn delivers(state: &Observed, family: Family, table: u32) -> bool {
+    state.routes.contains(&Route::Deliver { family, table })
+}
+
+/// Whether a policy rule leads to this table.
+fn leads(state: &Observed, family: Family, table: u32) -> bool {
+    let mut rules = state.policy.iter();
+    rules.any(|rule| {
+        let to = match rule.action {
+            PolicyAction::Lookup { table, .. } => Some(table),
+            PolicyAction::Skip { .. } | PolicyAction::Nop => None,
+        };
+        rule.family == family && to == Some(table)
+    })
 }
 
 fn filters(state: &Observed, family: Family) -> bool {
@@ -197,11 +210,6 @@ fn filters(state: &Observed, family: Family) -> bool {
 fn has_sets(state: &Observed, desired: &Desired, family: Family) -> bool {
     let mut wanted = desired.sets.keys().filter(|set| set.family == family);
     wanted.all(|set| state.sets.contains_key(set))
-}
-
-fn routed(state: &Observed, entry: &SetEntry) -> bool {
-    let mut routes = state.routes.iter();
-    routes.any(|route| SetEntry::Net(route.destination.trunc()) == *entry)
 }
 
 /// Whether somebody takes the connections that this entry lets through.

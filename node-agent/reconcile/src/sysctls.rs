@@ -4,6 +4,7 @@
 //! interface names may hold dots.
 
 mod conntrack;
+mod ports;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use portolan_plan::{LocalDetection, NodeEntry};
 
-use crate::host::{HostAddress, HostInterface, HostNetwork, InterfaceKind};
+use crate::host::{HostAddress, HostNetwork, InterfaceKind};
 
 /// Without these, virtual servers do not work as the rules expect (S-83, S-174).
 const ALWAYS: [(&str, &str); 4] = [
@@ -41,44 +42,34 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
     if has_bridged_pods(node, host) {
         wanted.extend(BRIDGED.map(|(name, value)| (name.into(), value.into())));
     }
-    if node.settings.strict_arp {
-        let facing = host.interfaces.iter().filter(|i| faces_a_lan(i, host));
-        wanted.extend(facing.flat_map(|interface| strict_arp(&interface.name)));
-    }
+    let range = node.settings.node_port_range;
+    wanted.insert(RESERVED_PORTS.into(), range.to_string().into());
     wanted
 }
 
-/// Answer ARP only for addresses of the interface that was asked, and ask with no others: nobody
-/// but its owner answers for a balancer's address (S-18, S-176). For IPv6 nothing is needed, a
-/// route alone makes nobody answer for its addresses.
-fn strict_arp(interface: &str) -> [(Arc<str>, Arc<str>); 2] {
-    let setting = |name, value: &str| {
-        let name: Arc<str> = format!("net/ipv4/conf/{interface}/{name}").into();
-        (name, value.into())
-    };
-    [setting("arp_ignore", "1"), setting("arp_announce", "2")]
-}
+/// Ports that the kernel gives no connection of its own. IPVS would take the answer to one whose source port is a node
+/// port for a new connection to that node port (S-222).
+pub(crate) const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 
-/// Whether a value that was found will do. Who asks for even stricter ARP gets it: of `arp_ignore`,
-/// 2 looks at the sender's network, too, and 8 answers nobody. But 3 answers for more than 1 does,
-/// and 4 to 7 have no meaning. Nothing is stricter than 2 of `arp_announce`. A larger hash table is as
-/// good; the kernel rounds its size up, too.
+/// Whether a value that was found will do. A larger limit or table of connection tracking is as good: administrators
+/// set one (S-220), and the kernel rounds the size of the table up. More reserved ports do no harm.
 pub fn is_enough(name: &str, found: &str, wanted: &str) -> bool {
-    let stricter = name.ends_with("/arp_ignore") && matches!((wanted, found), ("1", "2" | "8"));
     let number = |text: &str| text.parse::<u64>().ok();
-    let larger = name == conntrack::BUCKETS
-        && number(found).is_some_and(|found| Some(found) >= number(wanted));
-    found == wanted || stricter || larger
+    match name {
+        conntrack::BUCKETS | conntrack::MAX => {
+            number(found).is_some_and(|found| Some(found) >= number(wanted))
+        }
+        RESERVED_PORTS => ports::holds(found, wanted),
+        _ => found == wanted,
+    }
 }
 
-/// Interfaces that lead to pods are left as they are: their owner may want the node to answer there
-/// for addresses that it has elsewhere (S-177).
-fn faces_a_lan(interface: &HostInterface, host: &HostNetwork) -> bool {
-    let has_lan = || {
-        let mut addresses = host.addresses_on(&interface.name);
-        addresses.any(|address| address.address.is_ipv4() && !address.is_single())
-    };
-    interface.arp && (interface.kind != InterfaceKind::Veth || has_lan())
+/// What is written where a value was found that will not do: other programs' reserved ports stay.
+pub fn with_found(name: &str, found: Option<&str>, wanted: &Arc<str>) -> Arc<str> {
+    match found {
+        Some(found) if name == RESERVED_PORTS => ports::joined(found, wanted).into(),
+        _ => wanted.clone(),
+    }
 }
 
 /// Whether pods of this node hang on a bridge: the settings say so, or a bridge is their gateway.
@@ -102,13 +93,12 @@ mod tests {
     use portolan_plan::Settings;
 
     use super::*;
-    use crate::host::Machine;
+    use crate::host::{HostInterface, Machine};
 
     fn interface(name: &str, kind: InterfaceKind) -> HostInterface {
         HostInterface {
             name: name.into(),
             kind,
-            arp: true,
         }
     }
 
@@ -126,7 +116,7 @@ mod tests {
     fn beside_the_usual(node: &NodeEntry, host: &HostNetwork) -> Vec<String> {
         let usual = |name: &str| {
             let always = ALWAYS.iter().any(|(always, _)| *always == name);
-            always || name.starts_with("net.netfilter.")
+            always || name == RESERVED_PORTS || name.starts_with("net.netfilter.")
         };
         sysctls(node, host)
             .iter()
@@ -158,95 +148,28 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_hash_table_will_do_and_another_limit_will_not() {
+    fn what_is_larger_or_more_will_do_and_what_is_smaller_will_not() {
+        for name in [conntrack::BUCKETS, conntrack::MAX] {
+            assert!(is_enough(name, "65536", "32768") && is_enough(name, "32768", "32768"));
+            assert!(!is_enough(name, "16384", "32768") && !is_enough(name, "", "32768"));
+        }
         assert!(
-            is_enough(conntrack::BUCKETS, "65536", "32768")
-                && is_enough(conntrack::BUCKETS, "32768", "32768")
+            is_enough(RESERVED_PORTS, "80,30000-32800", "30000-32767"),
+            "S-222"
         );
-        assert!(
-            !is_enough(conntrack::BUCKETS, "16384", "32768")
-                && !is_enough(conntrack::BUCKETS, "", "32768")
-        );
-        assert!(!is_enough(
-            "net.netfilter.nf_conntrack_max",
-            "65536",
-            "32768"
-        ));
-    }
-
-    #[test]
-    fn arp_is_strict_on_what_faces_a_lan_and_left_alone_on_what_leads_to_pods() {
-        use InterfaceKind::{Bridge, Other, Veth};
-        let silent = |name| HostInterface {
-            arp: false,
-            ..interface(name, Other)
-        };
-        let mut host = HostNetwork {
-            interfaces: vec![
-                silent("lo"),
-                silent("tun0"),
-                interface("eth0", Other),
-                interface("eth0.100", Other),
-                interface("docker0", Bridge),
-                // A node that is itself a container has a cable for its LAN.
-                interface("net0", Veth),
-                interface("pod1", Veth),
-                interface("pod2", Veth),
-            ],
-            addresses: vec![
-                address("lo", "127.0.0.1/8"),
-                address("net0", "172.18.0.2/16"),
-                address("pod1", "10.244.1.1/32"),
-                address("pod2", "fe80::1/64"),
-            ],
-            ..HostNetwork::default()
-        };
-        let strict = |name: &str| {
-            let setting = |rest| format!("net/ipv4/conf/{name}/{rest}");
-            [setting("arp_announce=2"), setting("arp_ignore=1")]
-        };
-        let names = ["docker0", "eth0", "eth0.100", "net0"];
-        let mut wanted = names.map(strict).concat();
-        wanted.sort();
-        let mut found = beside_the_usual(&node(), &host);
-        found.sort();
-        assert_eq!(found, wanted, "S-176, S-177");
-        host.interfaces.clear();
-        assert_eq!(beside_the_usual(&node(), &host), [""; 0]);
-    }
-
-    #[test]
-    fn stricter_arp_than_ours_stays_and_nothing_else_may_differ() {
-        let ignore = "net/ipv4/conf/eth0/arp_ignore";
-        assert!(is_enough(ignore, "1", "1"));
-        for strict in ["2", "8"] {
-            assert!(is_enough(ignore, strict, "1"), "S-176: {strict}");
-        }
-        for lax in ["", "0", "3", "4", "5", "6", "7", "9"] {
-            assert!(!is_enough(ignore, lax, "1"), "S-176: {lax}");
-        }
-        let announce = "net/ipv4/conf/eth0/arp_announce";
-        assert!(is_enough(announce, "2", "2"));
-        for other in ["0", "1", "3", "8"] {
-            assert!(!is_enough(announce, other, "2"), "S-176: {other}");
-        }
+        assert!(!is_enough(RESERVED_PORTS, "30000-32000", "30000-32767"));
         assert!(!is_enough("net.ipv4.vs.conntrack", "2", "1"));
     }
 
     #[test]
-    fn arp_is_left_alone_where_the_settings_say_so() {
-        let lax = NodeEntry {
-            settings: Settings {
-                strict_arp: false,
-                ..Settings::default()
-            },
-            ..node()
-        };
-        let host = HostNetwork {
-            interfaces: vec![interface("eth0", InterfaceKind::Other)],
-            ..HostNetwork::default()
-        };
-        assert_eq!(beside_the_usual(&lax, &host), [""; 0], "S-176");
+    fn reserved_ports_of_others_stay() {
+        let written = |found| with_found(RESERVED_PORTS, found, &"30000-32767".into());
+        assert_eq!(&*written(None), "30000-32767");
+        assert_eq!(&*written(Some("")), "30000-32767");
+        assert_eq!(
+            &*written(Some("8080,40000-40010")),
+            "8080,30000-32767,40000-40010"
+        );
     }
 
     #[test]
@@ -255,12 +178,8 @@ mod tests {
             "net.bridge.bridge-nf-call-ip6tables=1",
             "net.bridge.bridge-nf-call-iptables=1",
         ];
-        let quiet = |name, kind| HostInterface {
-            arp: false,
-            ..interface(name, kind)
-        };
         let with = |kind, text| HostNetwork {
-            interfaces: vec![quiet("cni0", kind)],
+            interfaces: vec![interface("cni0", kind)],
             addresses: vec![address("cni0", text)],
             ..HostNetwork::default()
         };

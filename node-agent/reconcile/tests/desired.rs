@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
 use portolan_reconcile::rules::{ObservedRules, Rules, restore_text};
 use portolan_reconcile::{
-    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, Ipv6Off, LocalRoute, Observed,
-    Op, Owned, SetId, SetRole, diff,
+    Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, Ipv6Off, Observed, Op, Owned,
+    PolicyRule, Route, SetEntry, SetId, SetRole, diff,
 };
 
 fn plan() -> NodePlan {
@@ -117,10 +117,8 @@ fn a_node_without_ipv6_is_given_what_is_of_ipv4_and_nothing_else() {
     wanted.resting.retain(|key| key.address.is_ipv4());
     wanted.boot_critical.retain(|key| key.address.is_ipv4());
     wanted.deadlines.of.retain(|key, _| key.address.is_ipv4());
-    wanted.addresses.retain(|address, _| address.is_ipv4());
-    wanted
-        .routes
-        .retain(|route| route.destination.addr().is_ipv4());
+    wanted.routes.retain(|route| route.family() == Family::Ipv4);
+    wanted.policy.retain(|rule| rule.family == Family::Ipv4);
     wanted.rules.retain(|rules| rules.family == Family::Ipv4);
     wanted.common = one.common.clone();
     for (id, set) in &mut wanted.sets {
@@ -167,21 +165,26 @@ fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
     assert_eq!(lacks(&document), None);
 }
 
-fn prerouting(settings: &Settings) -> String {
+/// What is masqueraded of the packets to cluster IPs.
+fn to_cluster_ips(settings: &Settings) -> String {
     let rules = Rules::new(Family::Ipv4, settings, true);
-    rules.tables[2].chains["PREROUTING"][0].clone()
+    let mangle = rules.tables.iter().find(|table| table.name == "mangle");
+    let input = &mangle.unwrap().chains["INPUT"];
+    let is_theirs = |rule: &&String| rule.contains("PORTOLAN-CLUSTERIP");
+    input.iter().find(is_theirs).unwrap().clone()
 }
 
 #[test]
 fn outsiders_are_told_from_pods_as_the_settings_say() {
     let with = |detection| {
-        prerouting(&Settings {
+        to_cluster_ips(&Settings {
             local_detection: detection,
             ..Settings::default()
         })
     };
     let cluster = "-m set --match-set PORTOLAN-CLUSTERIP dst,dst";
-    let mark = "-j MARK --set-xmark 0x4000/0x4000";
+    let first = "-m conntrack ! --ctstatus CONFIRMED -j MARK --set-xmark";
+    let mark = format!("{first} 0x4000/0x4000");
     assert_eq!(
         with(LocalDetection::NodeCidr),
         format!("{cluster} -m set ! --match-set PORTOLAN-PODS src {mark}")
@@ -202,8 +205,8 @@ fn outsiders_are_told_from_pods_as_the_settings_say() {
     all.masquerade.all = true;
     all.masquerade.bit = 3;
     assert_eq!(
-        prerouting(&all),
-        format!("{cluster} -j MARK --set-xmark 0x8/0x8"),
+        to_cluster_ips(&all),
+        format!("{cluster} {first} 0x8/0x8"),
         "S-72, S-75"
     );
 }
@@ -244,16 +247,63 @@ fn what_is_loaded_is_recognised_and_only_what_differs_is_loaded() {
     );
 }
 
-fn routes(host: &HostNetwork) -> Vec<LocalRoute> {
-    let routes = Desired::new(&plan(), host).unwrap().routes.into_iter();
-    routes
-        .filter(|route| route.destination.addr().is_ipv4())
-        .collect()
+/// The IPv4 routes over our device, and the ranges in which what is unused is refused.
+fn ranges(host: &HostNetwork) -> (Vec<Route>, usize) {
+    let desired = Desired::new(&plan(), host).unwrap();
+    let (role, family) = (SetRole::Ranges, Family::Ipv4);
+    let refused = desired.sets[&SetId { role, family }].entries.len();
+    let is_range = |route: &Route| matches!(route, Route::Range { to } if to.addr().is_ipv4());
+    (
+        desired.routes.into_iter().filter(is_range).collect(),
+        refused,
+    )
 }
 
 #[test]
-fn a_service_range_is_routed_whole_only_where_that_takes_nothing_from_the_node() {
-    let whole = |host: &HostNetwork| routes(host).len() == 1;
+fn what_leads_to_ipvs_is_the_same_for_one_service_and_for_all() {
+    let all = Desired::new(&plan(), &host()).unwrap();
+    let mut document: PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    document.services.truncate(1);
+    let one = Desired::new(&document.into_plan().unwrap(), &host()).unwrap();
+    assert_eq!((&one.routes, &one.policy), (&all.routes, &all.policy));
+    let settings = Settings::default();
+    let wanted = Family::BOTH.map(|family| PolicyRule::of(family, &settings));
+    assert_eq!(all.policy, wanted.concat().into_iter().collect());
+}
+
+/// S-224: a frontend without a backend is refused wherever it is, and what is served is not.
+#[test]
+fn what_has_no_backend_is_refused_and_what_has_one_is_not() {
+    let mut document: PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    let ports = document.services.iter_mut().flat_map(|s| &mut s.ports);
+    for port in ports {
+        port.internal.endpoints.clear();
+    }
+    let desired = Desired::new(&document.into_plan().unwrap(), &host()).unwrap();
+    let entries = |role| -> Vec<SetEntry> {
+        let both = Family::BOTH.into_iter();
+        both.flat_map(|family| &desired.sets[&SetId { role, family }].entries)
+            .copied()
+            .collect()
+    };
+    let (refused, served) = (entries(SetRole::Refuse), entries(SetRole::Frontend));
+    assert!(
+        refused.len() >= 2,
+        "cluster IPs of both families: {refused:?}"
+    );
+    assert!(refused.iter().all(|entry| !served.contains(entry)));
+    let places = desired.virtual_servers.keys().map(|key| SetEntry::of(*key));
+    assert_eq!(served, places.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_unused_of_a_service_range_is_refused_only_where_that_takes_nothing_from_the_node() {
+    let whole = |host: &HostNetwork| match ranges(host) {
+        (routes, 1) => routes.len() == 1,
+        (routes, refused) => routes.len() + refused > 0,
+    };
     let route = |destination: &str, gateway: Option<&str>| HostRoute {
         destination: destination.parse().unwrap(),
         gateway: gateway.map(|g| g.parse().unwrap()),
@@ -291,57 +341,6 @@ fn a_service_range_is_routed_whole_only_where_that_takes_nothing_from_the_node()
         ..HostAddress::on("tun0", "192.168.60.1/32".parse().unwrap())
     });
     assert!(!whole(&peer), "a peer inside");
-}
-
-/// S-25: an address that sits on an interface of the node is left there.
-#[test]
-fn an_address_of_the_node_itself_is_never_routed_away() {
-    let mut inside = host();
-    let address: IpAddr = "10.96.0.20".parse().unwrap();
-    inside
-        .addresses
-        .push(HostAddress::on("eth1", address.into()));
-    let routed: Vec<_> = routes(&inside)
-        .iter()
-        .map(|route| route.destination.addr())
-        .collect();
-    assert!(
-        !routed.contains(&address) && routed.len() == 3,
-        "{routed:?}"
-    );
-}
-
-#[test]
-fn a_source_that_the_node_does_not_have_is_left_out() {
-    let bare = HostNetwork::default();
-    assert!(routes(&bare).iter().all(|route| route.source.is_none()));
-    assert_eq!(
-        routes(&host())[0].source,
-        Some("192.168.50.1".parse().unwrap())
-    );
-}
-
-/// S-37: while an IPv6 address is looked for elsewhere on the link, the kernel takes it for no source.
-#[test]
-fn a_source_that_may_not_be_used_yet_is_left_out_and_its_address_stays_the_nodes() {
-    let mut tentative = host();
-    for address in &mut tentative.addresses {
-        address.settled = address.address.is_ipv4();
-    }
-    let sources = |host: &HostNetwork| -> Vec<_> {
-        let of = |route: &LocalRoute| (route.destination.addr().is_ipv6(), route.source);
-        let desired = Desired::new(&plan(), host).unwrap();
-        desired.routes.iter().map(of).collect()
-    };
-    let sourced = |(six, source): &(bool, Option<IpAddr>)| !six || source.is_some();
-    assert!(sources(&host()).iter().all(sourced), "the contrast");
-    let seen = sources(&tentative);
-    assert!(seen.iter().any(|(six, _)| *six), "{seen:?}");
-    assert!(
-        seen.iter().all(|(six, source)| source.is_none() == *six),
-        "{seen:?}"
-    );
-    assert!(tentative.owns("fd00:50::1".parse().unwrap()), "S-25");
 }
 
 /// S-87: a range of everything opens its family, whatever narrow ranges stand beside it.
@@ -383,4 +382,79 @@ fn a_range_of_everything_is_no_guard_and_a_narrow_one_is() {
     let open6 = ["198.51.100.0/24", "::/0"];
     assert_eq!(entries(&open6), [[four, ""], [&allow4, ""]]);
     assert_eq!(entries(&["0.0.0.0/0", "::/0"]), [["", ""], ["", ""]]);
+}
+
+/// S-90, S-223: a node that has the address itself connects from that address, if any of its addresses may.
+#[test]
+fn a_node_that_has_a_guarded_address_may_connect_if_another_address_of_it_may() {
+    let allowed = |own: &[&str], range: &str| {
+        let mut document: PlanDocument =
+            serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+        let port = &mut document.services[0].ports[0];
+        port.frontends = serde_json::from_str(
+            r#"[{"kind": "LoadBalancer", "address": "203.0.113.9", "port": 80}]"#,
+        )
+        .unwrap();
+        port.external = Some(port.internal.clone());
+        port.source_ranges = vec![range.parse().unwrap()];
+        let mut host = host();
+        let on = |text: &&str| HostAddress::on("eth0", text.parse().unwrap());
+        host.addresses.extend(own.iter().map(on));
+        let desired = Desired::new(&document.into_plan().unwrap(), &host).unwrap();
+        let (role, family) = (SetRole::Allow, Family::Ipv4);
+        desired.sets[&SetId { role, family }].entries.len()
+    };
+    let vip = ["203.0.113.9/32"];
+    assert_eq!(allowed(&vip, "192.168.50.0/24"), 2);
+    assert_eq!(
+        allowed(&vip, "198.51.100.0/24"),
+        1,
+        "no address of the node may"
+    );
+    assert_eq!(allowed(&[], "192.168.50.0/24"), 1, "it is not the node's");
+}
+
+/// S-166: rules that translate addresses of the node stand behind ours, but for Calico's.
+#[test]
+fn jumps_of_nat_are_moved_to_the_first_place() {
+    let rules = Rules::new(Family::Ipv4, &Settings::default(), true);
+    let saved = |before: &str| {
+        let mut saved = String::new();
+        for table in &rules.tables {
+            saved.push_str(&format!("*{}\n", table.name));
+            for chain in table.chains.keys() {
+                saved.push_str(&format!(":PORTOLAN-{chain} - [0:0]\n"));
+            }
+            for chain in ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING", "FORWARD"] {
+                saved.push_str(&format!("-A {chain} {before}\n"));
+                let jumps = table.jumps.iter().filter(|jump| jump.from == chain);
+                for jump in jumps {
+                    saved.push_str(&format!("-A {} -j PORTOLAN-{}\n", jump.from, jump.to));
+                }
+            }
+            for (chain, lines) in &table.chains {
+                for line in lines {
+                    saved.push_str(&format!("-A PORTOLAN-{chain} {line}\n"));
+                }
+            }
+            saved.push_str("COMMIT\n");
+        }
+        ObservedRules::parse(&saved)
+    };
+    let behind = saved("-m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT");
+    let text = restore_text(&rules, &behind).unwrap();
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let moved = format!("-I {chain} 1 -j PORTOLAN-{chain}\n");
+        assert!(text.contains(&moved), "{text}");
+        assert!(
+            text.contains(&format!("-D {chain} -j PORTOLAN-{chain}\n")),
+            "{text}"
+        );
+    }
+    assert!(
+        !text.contains("*filter") && !text.contains("-D POSTROUTING"),
+        "{text}"
+    );
+    assert_eq!(behind.differences(&rules.expected()).len(), 2);
+    assert_eq!(restore_text(&rules, &saved("-j cali-PREROUTING")), None);
 }

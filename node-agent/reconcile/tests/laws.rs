@@ -17,9 +17,9 @@ use portolan_plan::{
     Backend, BackendList, Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies,
 };
 use portolan_reconcile::{
-    Departures, Desired, HostAddress, HostNetwork, ModelKernel, Observed, Op, Owned, Phase,
-    RealServers, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, cleanup, diff,
-    draining, ready,
+    Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel, Observed, Op, Owned,
+    Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole, VirtualServer,
+    VirtualServerKey, cleanup, diff, draining, ready,
 };
 use proptest::prelude::*;
 
@@ -183,7 +183,7 @@ fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
         .is_some_and(|set| set.entries.contains(&entry))
 }
 
-/// I-6: what is let through has its virtual server, with backends; what is routed is guarded.
+/// I-6: what is captured has its virtual server, with backends, and what is refused is not served.
 fn sound(state: &Observed) {
     for (id, set) in state
         .sets
@@ -213,17 +213,13 @@ fn sound(state: &Observed) {
     for (key, server) in &state.virtual_servers {
         assert!(!answers(state, key) || takes(server), "{key} is empty");
     }
-    for route in &state.routes {
-        let family = portolan_plan::Family::of(route.destination.addr());
-        let id = SetId {
-            role: SetRole::VipNet,
-            family,
-        };
-        let entry = SetEntry::Net(route.destination);
-        assert!(
-            state.sets[&id].entries.contains(&entry),
-            "{route} is not guarded"
-        );
+    for rule in &state.policy {
+        // The other two lead past the table.
+        if let PolicyAction::Lookup { table, .. } = rule.action {
+            let family = rule.family;
+            let delivers = state.routes.contains(&Route::Deliver { family, table });
+            assert!(delivers, "{rule} leads nowhere");
+        }
     }
 }
 
@@ -258,6 +254,7 @@ fn agrees(state: &Observed, desired: &Desired) {
         "and nothing foreign is touched (S-109)"
     );
     assert_eq!(state.routes, desired.routes);
+    assert_eq!(state.policy, desired.policy);
     for (id, set) in &desired.sets {
         assert_eq!(state.sets[id].entries, set.entries, "{id}");
     }
@@ -327,8 +324,7 @@ proptest! {
     }
 
     /// I-6: a packet for a frontend must find its virtual server, with its backends, from the moment
-    /// the rules let it through; and a routed address refuses other ports from the moment it is
-    /// routed.
+    /// the rules capture it; and policy rules lead somewhere from the moment they are there.
     #[test]
     fn what_answers_is_there_before_it_is_let_through_and_after_it_is_not(
         (first, second) in successive::plans(),
@@ -370,14 +366,14 @@ proptest! {
         let desired = desired(entries);
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
         pass(&mut kernel, &desired, &mut owned, |_| {});
-        kernel.state.spare_set = true;
+        kernel.state.leftover_sets = LEFTOVER_SETS.into();
         for op in cleanup(&kernel.state, &owned, &desired.device).into_iter().flatten() {
             kernel.apply(&op).unwrap_or_else(|refusal| panic!("{op}: {refusal}"));
         }
         let (key, server) = foreign();
         prop_assert_eq!(&kernel.state.virtual_servers, &[(key, server)].into());
         prop_assert!(kernel.state.sets.is_empty() && kernel.state.routes.is_empty());
-        prop_assert!(!kernel.state.spare_set);
+        prop_assert!(kernel.state.leftover_sets.is_empty() && kernel.state.policy.is_empty());
         prop_assert!(kernel.state.rules.values().all(portolan_reconcile::rules::ObservedRules::is_empty));
         prop_assert!(cleanup(&kernel.state, &owned, &desired.device).is_empty(), "S-196");
     }
@@ -409,11 +405,28 @@ fn phases_come_in_the_order_of_the_packet_path() {
         phases.into_iter().map(|(phase, _)| phase).collect()
     };
     let before = [Phase::Ground, Phase::CreateSets, Phase::Guard];
-    let after = [Phase::Answer, Phase::Refuse, Phase::Route];
+    let after = [Phase::Answer, Phase::Refuse, Phase::Route, Phase::Lead];
     let first = [&before[..], &[Phase::Hidden, Phase::Rules], &after].concat();
     assert_eq!(names(&state), first, "nothing leads to cluster IPs yet");
-    state.device_up = true;
+    let first = *desired.policy.first().unwrap();
+    state.policy.insert(first);
     let servers = [Phase::Rules, Phase::BootCritical, Phase::Servers];
     let again = [&before[..], &servers, &after].concat();
     assert_eq!(names(&state), again, "something may");
+}
+
+/// What Portolan's first version left on a node goes, and nothing is refused for it meanwhile.
+#[test]
+fn what_the_first_version_left_goes() {
+    let document: portolan_plan::PlanDocument =
+        serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+    let desired = Desired::new(&document.into_plan().unwrap(), &host()).unwrap();
+    let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+    kernel.state.device_up = true;
+    let to = "10.96.0.0/12".parse().unwrap();
+    kernel.state.routes.insert(Route::Local { to });
+    kernel.state.leftover_sets = LEFTOVER_SETS.into();
+    pass(&mut kernel, &desired, &mut owned, |_| {});
+    agrees(&kernel.state, &desired);
+    assert!(kernel.state.leftover_sets.is_empty());
 }

@@ -25,6 +25,7 @@ fn desired(schedulers: &[&str], flags: u32) -> Desired {
     desired.virtual_servers.clear();
     desired.boot_critical.clear();
     desired.routes.clear();
+    desired.policy.clear();
     for set in desired.sets.values_mut() {
         set.entries.clear();
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use portolan_plan::NodeEntry;
-use portolan_reconcile::{HostNetwork, Op, sysctl_is_enough, sysctls};
+use portolan_reconcile::{HostNetwork, Op, sysctl_is_enough, sysctl_with_found, sysctls};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
@@ -15,6 +15,9 @@ use crate::kernel::linux::{
     Links, Loaded, MODULES, load_module, machine, read_sysctl, write_sysctl,
 };
 use crate::saved::SavedPlan;
+
+/// Without this module, bridges hand nothing to the rules, and there are no settings for that.
+const BRIDGES: &str = "br_netfilter";
 
 /// Do what needs more privileges than `run` has: load kernel modules and write kernel settings. Prints
 /// what it did; what is right already is left alone, so it may be run at any time.
@@ -46,7 +49,15 @@ impl Init {
             machine: machine::read(),
             ..network.host
         };
-        for (name, value) in sysctls(&node, &host) {
+        let wanted = sysctls(&node, &host);
+        if wanted.keys().any(|name| name.starts_with("net.bridge.")) {
+            let done = load_module(BRIDGES).map(|loaded| match loaded {
+                Loaded::Before => "was loaded",
+                Loaded::Now => "loaded",
+            });
+            report.add("module", BRIDGES, done.map(str::to_owned));
+        }
+        for (name, value) in wanted {
             report.add("setting", &name, set(&name, &value));
         }
         report.print()
@@ -71,7 +82,8 @@ fn set(name: &Arc<str>, value: &Arc<str>) -> Result<String, KernelError> {
     {
         return Ok(format!("is {found}"));
     }
-    let (name, value) = (name.clone(), value.clone());
+    let value = sysctl_with_found(name, found.as_deref(), value);
+    let name = name.clone();
     let told = match &found {
         Some(found) => format!("set to {value}, was {found}"),
         None => format!("set to {value}"),

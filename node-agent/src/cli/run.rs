@@ -90,7 +90,11 @@ impl Run {
         outlive_others();
         let slot = Arc::new(PlanSlot::default());
         let bell = slot.clone();
-        let events = Events::listen(kernel.port(), move || bell.disturb())?;
+        let rules_bell = slot.clone();
+        let events = [
+            Events::of_network(kernel.port(), move || bell.disturb())?,
+            Events::of_rules(move || rules_bell.disturb())?,
+        ];
         let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), slot.clone());
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());

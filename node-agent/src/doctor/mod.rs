@@ -39,8 +39,6 @@ pub enum Check {
     Ipvs,
     /// The kernel settings that the plan asks for.
     Sysctls,
-    /// Those of them that keep the node from answering for addresses of others.
-    StrictArp,
     /// Whether the kernel drops what comes by another way than it would go.
     ReversePath,
     /// Whether bridges of pods hand packets to the rules.
@@ -49,13 +47,15 @@ pub enum Check {
     Ipv6,
     /// The tools of iptables, and what is in which variant.
     Iptables,
-    /// Whether rules of others write our bit of the packet mark.
+    /// Whether rules of others write our bits of the packet mark.
     Mark,
+    /// Tables of nftables that decide about packets beside our rules.
+    Neighbours,
     /// What kube-proxy left behind.
     KubeProxy,
     /// Our device.
     Device,
-    /// Our routes, and what is in their way.
+    /// Our routes and policy rules, and what lies in service ranges.
     Routes,
     /// Our sets.
     Sets,
@@ -88,12 +88,12 @@ impl Check {
             Self::Modules => "modules",
             Self::Ipvs => "ipvs",
             Self::Sysctls => "sysctls",
-            Self::StrictArp => "strict-arp",
             Self::ReversePath => "reverse-path",
             Self::Bridges => "bridges",
             Self::Ipv6 => "ipv6",
             Self::Iptables => "iptables",
             Self::Mark => "mark",
+            Self::Neighbours => "neighbours",
             Self::KubeProxy => "kube-proxy",
             Self::Device => "device",
             Self::Routes => "routes",

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use portolan_plan::{Family, NodeEntry, ServiceId, Settings};
 use tokio::sync::watch;
+use tracing::warn;
 
 pub use checks::Checks;
 pub use facts::{Facts, FactsChange, NoLocal, TrafficPolicy};
@@ -35,6 +36,7 @@ pub struct Health {
     state: Mutex<State>,
     wanted: watch::Sender<Wanted>,
     closed: watch::Sender<BTreeSet<String>>,
+    unwritten: watch::Sender<BTreeSet<String>>,
     /// What is counted for good.
     pub(crate) counters: Counters,
 }
@@ -116,6 +118,7 @@ impl Health {
             state: Mutex::default(),
             wanted: watch::Sender::default(),
             closed: watch::Sender::default(),
+            unwritten: watch::Sender::default(),
             counters: Counters::default(),
         }
     }
@@ -184,6 +187,23 @@ impl Health {
         self.closed.send_if_modified(|told| {
             let differs = *told != closed;
             *told = closed;
+            differs
+        });
+    }
+
+    /// Which kernel settings cannot be written, in words, whenever that changes.
+    pub fn unwritten(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.unwritten.subscribe()
+    }
+
+    /// Says which kernel settings cannot be written.
+    pub(crate) fn set_unwritten(&self, unwritten: BTreeSet<String>) {
+        self.unwritten.send_if_modified(|told| {
+            let differs = *told != unwritten;
+            for setting in unwritten.difference(told) {
+                warn!(%setting, "serving without it: the agent may not write this kernel setting");
+            }
+            *told = unwritten;
             differs
         });
     }

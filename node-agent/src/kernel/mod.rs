@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use portolan_plan::Family;
+use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{Connections, Flow, Network, Observed, Op, VirtualServerKey};
 use thiserror::Error;
 
@@ -41,6 +42,12 @@ pub trait Kernel {
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
     ) -> Result<Observed, KernelError>;
+
+    /// Our rules as they are loaded, or why they cannot be read, of each family that is known of. Costs little as long as
+    /// no rule of anybody has changed.
+    fn rules(&mut self) -> Vec<(Family, Result<ObservedRules, KernelError>)> {
+        Vec::new()
+    }
 
     /// What virtual servers had carried when they were observed last. Empty where nobody counts.
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {

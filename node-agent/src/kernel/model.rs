@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portolan_plan::Family;
+use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
     Connections, Flow, ModelKernel, Network, Observed, Op, Refusal, VirtualServerKey,
 };
@@ -98,6 +99,14 @@ impl Kernel for SharedModel {
         observed.sysctls = sysctls;
         observed.set_network(network);
         Ok(observed)
+    }
+
+    fn rules(&mut self) -> Vec<(Family, Result<ObservedRules, KernelError>)> {
+        let model = self.lock();
+        let found = model.state.rules.iter();
+        found
+            .map(|(family, rules)| (*family, Ok(rules.clone())))
+            .collect()
     }
 
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {

@@ -56,7 +56,11 @@ impl Collector for Sources {
         let closed = self.health.closed().borrow().len();
         let name = "portolan_closed_ports";
         let help = "Addresses and ports on which the agent should answer and cannot listen";
-        gauge(&mut encoder, name, help)?.encode_gauge(&count(closed))
+        gauge(&mut encoder, name, help)?.encode_gauge(&count(closed))?;
+        let unwritten = self.health.unwritten().borrow().len();
+        let name = "portolan_unwritten_kernel_settings";
+        let help = "Kernel settings that the node needs and the agent may not write";
+        gauge(&mut encoder, name, help)?.encode_gauge(&count(unwritten))
     }
 }
 

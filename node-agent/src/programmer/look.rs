@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{Family, NodeEntry, NodePlan};
+use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{Desired, HostNetwork, Ipv6Off, Network, Observed, Op, sysctls};
 use tracing::{debug, info};
 
@@ -162,6 +163,7 @@ impl<K: Kernel> Programmer<K> {
         };
         let differs = shadow.device_up != network.device_up
             || shadow.routes != network.routes
+            || shadow.policy != network.policy
             || shadow.sysctls != sysctls;
         if differs {
             self.drift.network_differs(shadow);
@@ -232,6 +234,27 @@ impl<K: Kernel> Programmer<K> {
                 true
             }
         }
+    }
+
+    /// Whether somebody changed rules of ours; then everything is looked at again. While something is left alone as it
+    /// drifted, what is known differs from what is there, and the period looks.
+    pub(super) fn rules_changed(&mut self) -> bool {
+        if self.shadow.is_none() || self.drift.leaves_alone() {
+            return false;
+        }
+        let found = self.kernel.rules();
+        let Some(shadow) = &self.shadow else {
+            return false;
+        };
+        let nothing = ObservedRules::default();
+        let known = |family| shadow.rules.get(family).unwrap_or(&nothing);
+        let changed = found
+            .iter()
+            .any(|(family, found)| found.as_ref().is_ok_and(|found| found != known(family)));
+        if changed {
+            self.forget();
+        }
+        changed
     }
 
     /// Removes what carried our routes before the settings named another device, once all that should

@@ -35,6 +35,8 @@ pub(super) struct Outcome {
     pub(super) unloaded_rules: BTreeMap<Family, u64>,
     causes: Vec<Cause>,
     consequences: Vec<Cause>,
+    /// Kernel settings that could not be written, with the reasons.
+    pub(super) unwritten: BTreeSet<String>,
     /// Virtual servers that could not be made.
     absent: BTreeSet<VirtualServerKey>,
     /// What took the time.
@@ -75,6 +77,11 @@ impl Outcome {
                 return;
             }
             Op::LoadRules { family, .. } => *self.unloaded_rules.entry(*family).or_default() += 1,
+            // A container may write none, and serves all the same: that is told apart from failures (S-225).
+            Op::WriteSysctl { .. } => {
+                self.unwritten.insert(error.to_string());
+                return;
+            }
             _ => {}
         }
         let families = if is_of_one_tenant(op, error) {
@@ -230,6 +237,21 @@ mod tests {
             device: "kube-ipvs0".into(),
         };
         assert_eq!(lacks(&device, refused), Family::BOTH.into());
+    }
+
+    #[test]
+    fn a_kernel_setting_that_cannot_be_written_is_no_failure() {
+        let mut outcome = Outcome::default();
+        let (name, value) = ("net.ipv4.ip_forward".into(), "1".into());
+        let op = Op::WriteSysctl { name, value };
+        outcome.fail_op(&op, &KernelError::new(&op, "read-only"));
+        assert_eq!(
+            (outcome.failed, outcome.failures()),
+            (0, Vec::new()),
+            "S-225"
+        );
+        let told = BTreeSet::from(["set net.ipv4.ip_forward to 1: read-only".to_owned()]);
+        assert_eq!(outcome.unwritten, told);
     }
 
     #[test]

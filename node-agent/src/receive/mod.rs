@@ -129,6 +129,7 @@ impl Receiver {
             drift: Drift::default(),
             hash: PlanHash::default(),
             closed: self.health.closed(),
+            unwritten: self.health.unwritten(),
         };
         loop {
             let message = tokio::select! {
@@ -206,6 +207,8 @@ struct Told {
     hash: PlanHash,
     /// What cannot be listened on.
     closed: watch::Receiver<BTreeSet<String>>,
+    /// Which kernel settings cannot be written.
+    unwritten: watch::Receiver<BTreeSet<String>>,
 }
 
 /// Waits until there is something to tell of this node, and tells it.
@@ -219,12 +222,14 @@ async fn tell(
         drift,
         hash,
         closed,
+        unwritten,
     } = told;
     // The room first: this may be given up at each wait, and what changed is then still to be told.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
     let news = tokio::select! {
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
+        changed = unwritten.changed() => changed.map(|()| None),
         applied = applied.wait_for(|applied| applied.drift != *drift || applied.hash != *hash) => {
             applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
         }
@@ -233,7 +238,13 @@ async fn tell(
         (*drift, *hash) = news;
     }
     let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
-    room.send(Session::status(&draining, drift, &closed, *hash));
+    let unwritten = unwritten.borrow_and_update();
+    room.send(Session::status(
+        &draining,
+        drift,
+        [&*closed, &*unwritten],
+        *hash,
+    ));
     Ok(())
 }
 

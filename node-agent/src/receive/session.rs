@@ -21,7 +21,7 @@ use crate::programmer::Applied;
 pub(super) const UNDECODABLE_TOLD: usize = 8;
 
 /// How many ports that cannot be listened on are named.
-const CLOSED_TOLD: usize = 8;
+const MOST_TOLD: usize = 8;
 
 /// Entries that one batch may touch; more is no plan but an attack on memory.
 const MOST_CHANGES: usize = 4_000_000;
@@ -200,11 +200,12 @@ impl Session {
         }
     }
 
-    /// What is particular to the node.
+    /// What is particular to the node: addresses that drain, drift, ports that cannot be listened on, kernel
+    /// settings that cannot be written, and what is in force.
     pub fn status(
         draining: &BTreeSet<IpAddr>,
         drift: &Drift,
-        closed: &BTreeSet<String>,
+        [closed, unwritten]: [&BTreeSet<String>; 2],
         applied: PlanHash,
     ) -> wire::AgentMessage {
         let of_kind = |(kind, count): (&DriftKind, &DriftCount)| wire::Drift {
@@ -216,7 +217,8 @@ impl Session {
         answer(Answer::Status(wire::Status {
             draining: draining::write(draining),
             drift: drift.iter().map(of_kind).collect(),
-            closed_ports: closed.iter().take(CLOSED_TOLD).cloned().collect(),
+            closed_ports: closed.iter().take(MOST_TOLD).cloned().collect(),
+            unwritten_settings: unwritten.iter().take(MOST_TOLD).cloned().collect(),
             applied_hash: applied.to_bytes().to_vec(),
         }))
     }

@@ -54,14 +54,22 @@ pub(super) const BROKEN: &[Broken] = &[
             sysctl(facts, "net.netfilter.nf_conntrack_max", "65536");
         },
     ),
-    fails(
-        "lax ARP",
-        Check::StrictArp,
-        "net/ipv4/conf/eth0/arp_ignore=1",
+    warns(
+        "node ports that the kernel may give away",
+        Check::Sysctls,
+        "net.ipv4.ip_local_reserved_ports=30000-32767",
         |facts| {
-            sysctl(facts, "net/ipv4/conf/eth0/arp_ignore", "0");
+            sysctl(facts, "net.ipv4.ip_local_reserved_ports", "8080");
         },
     ),
+    alone(fails(
+        "IPv6 packets that are not passed on",
+        Check::Ipv6,
+        "sysctl -w net.ipv6.conf.all.forwarding=1",
+        |facts| {
+            sysctl(facts, "net.ipv6.conf.all.forwarding", "0");
+        },
+    )),
     alone(fails(
         "IPv6 switched off under a node that has IPv6",
         Check::Ipv6,

@@ -104,13 +104,12 @@ fn set_plan(facts: &mut Facts, plan: NodePlan) {
     facts.plan.as_mut().unwrap().as_mut().unwrap().0 = plan;
 }
 
-/// An interface with an address, as strict as the kernel may make it, and otherwise in order.
+/// An interface with an address, that takes only what comes by the way it would go.
 fn add_interface(facts: &mut Facts, name: &str, text: &str) {
     let host = &mut network(facts).host;
     host.interfaces.push(interface(name, InterfaceKind::Other));
     host.addresses.push(address(name, text));
     facts.sysctls.insert(reverse_path(name), "1".into());
-    put_arp(facts, name);
 }
 
 /// A bridge with the pods' gateway.
@@ -119,12 +118,6 @@ fn add_bridge(facts: &mut Facts) {
     host.interfaces
         .push(interface("cni0", InterfaceKind::Bridge));
     host.addresses.push(address("cni0", "10.244.1.1/24"));
-    put_arp(facts, "cni0");
-}
-
-fn put_arp(facts: &mut Facts, name: &str) {
-    sysctl(facts, &format!("net/ipv4/conf/{name}/arp_ignore"), "1");
-    sysctl(facts, &format!("net/ipv4/conf/{name}/arp_announce"), "2");
 }
 
 fn dump(facts: &mut Facts, variant: Variant, family: Family, text: Result<String, String>) {

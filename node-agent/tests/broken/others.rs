@@ -53,6 +53,27 @@ pub(super) const BROKEN: &[Broken] = &[
             add_rules(facts, rules);
         },
     ),
+    warns(
+        "a program that marks with our bit",
+        Check::Mark,
+        "spec.settings.capture.bit",
+        |facts| {
+            let rules =
+                "*mangle\n:TUNNEL - [0:0]\n-A TUNNEL -j MARK --set-xmark 0x1000/0x1000\nCOMMIT\n";
+            add_rules(facts, rules);
+        },
+    ),
+    warns(
+        "host ports by nftables",
+        Check::Neighbours,
+        "backend",
+        |facts| {
+            facts.nft_tables = Ok("table ip cni_hostport\n".into());
+        },
+    ),
+    warns("firewalld", Check::Neighbours, "firewall-cmd", |facts| {
+        facts.nft_tables = Ok("table inet firewalld\n".into());
+    }),
     alone(warns(
         "an old kubelet",
         Check::Mark,

@@ -6,7 +6,7 @@ use portolan_plan::Family;
 use portolan_reconcile::{HostRoute, RealServers};
 
 use super::{Broken, FRONTEND, alone, dump, fails, network, put_routes, warns};
-use crate::healthy::KUBELET;
+use crate::healthy::{KUBELET, address};
 
 pub(super) const BROKEN: &[Broken] = &[
     alone(fails("no network", Check::Device, "as root", |facts| {
@@ -24,9 +24,17 @@ pub(super) const BROKEN: &[Broken] = &[
     fails(
         "no routes",
         Check::Routes,
-        "ip route add local 10.96.0.0/12 dev portolan0 table local",
+        "ip route add local default dev lo table 10270 proto 112",
         |facts| {
             network(facts).routes.clear();
+        },
+    ),
+    fails(
+        "no policy rule",
+        Check::Routes,
+        "ip rule add pref 90 iif lo fwmark 0x1000/0x5000 goto 92 proto 112",
+        |facts| {
+            network(facts).policy.clear();
         },
     ),
     alone(warns(
@@ -39,7 +47,24 @@ pub(super) const BROKEN: &[Broken] = &[
                 destination,
                 gateway: None,
             });
-            // The agent routes addresses by themselves then.
+            // The agent refuses nothing there then.
+            put_routes(facts);
+        },
+    )),
+    alone(warns(
+        "NodeLocal DNSCache on the cluster IP of a Service",
+        Check::Routes,
+        "spec.settings.excludeCIDRs",
+        |facts| {
+            let cluster_ip = facts.desired().unwrap();
+            let mut servers = cluster_ip.virtual_servers.keys();
+            let cluster_ip = servers.find(|server| server.address.is_ipv4()).unwrap();
+            let text = format!("{}/32", cluster_ip.address);
+            network(facts)
+                .host
+                .addresses
+                .push(address("nodelocaldns", &text));
+            // What is unused of the range is not refused then.
             put_routes(facts);
         },
     )),

@@ -114,7 +114,6 @@ pub(crate) fn interface(name: &str, kind: InterfaceKind) -> HostInterface {
     HostInterface {
         name: name.into(),
         kind,
-        arp: true,
     }
 }
 

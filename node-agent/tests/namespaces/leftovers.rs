@@ -38,6 +38,10 @@ fn state() -> Vec<String> {
         output_of("ip6tables-save", &[]),
         ip("route show table local proto static"),
         ip("route show table local proto boot"),
+        ip("route show table all proto 112"),
+        ip("-6 route show table all proto 112"),
+        ip("rule show"),
+        ip("-6 rule show"),
     ];
     let tables_only = |line: &&str| !line.starts_with('#') && !line.starts_with("COMMIT");
     let shown = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();
@@ -74,6 +78,25 @@ pub(crate) fn spare_set_goes() {
         clean(&mut here);
         assert_eq!(state(), before, "after a pass: {programmed}");
     }
+}
+
+/// Local routes over our device and a set of a name that is not used any more.
+pub(crate) fn first_version_goes() {
+    let mut here = Here::new();
+    ip("link set portolan0 up");
+    ip("route add local 10.96.0.0/12 dev portolan0 table local proto static");
+    ip("route add local 203.0.113.7 dev portolan0 table local proto static");
+    output_of("ipset", &["create", "PORTOLAN-VIPNET", "hash:net"]);
+    output_of("iptables", &["-N", "PORTOLAN-INPUT"]);
+    let vipnet = ["-m", "set", "--match-set", "PORTOLAN-VIPNET", "dst"];
+    let refuses = ["-A", "PORTOLAN-INPUT", "-j", "DROP"];
+    output_of("iptables", &[&refuses[..], &vipnet].concat());
+    here.pass(&plan());
+    let local = ip("route show table local dev portolan0 proto static");
+    assert_eq!(local.trim(), "");
+    let sets = output_of("ipset", &["list", "-n"]);
+    assert!(!sets.contains("VIPNET"), "{sets}");
+    assert_eq!(here.pass(&plan()), []);
 }
 
 fn hold() -> SetId {

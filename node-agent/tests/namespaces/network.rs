@@ -21,24 +21,19 @@ pub(crate) fn interfaces_are_seen() {
     let kind = |name: &str| {
         let mut all = host.interfaces.iter();
         let found = all.find(|interface| &*interface.name == name);
-        found.map(|found| (found.kind, found.arp))
+        found.map(|found| found.kind)
     };
-    assert_eq!(kind("lo"), Some((InterfaceKind::Other, false)));
-    assert_eq!(kind("eth0"), Some((InterfaceKind::Veth, true)));
-    assert_eq!(kind("cni0"), Some((InterfaceKind::Bridge, true)));
+    assert_eq!(kind("lo"), Some(InterfaceKind::Other));
+    assert_eq!(kind("eth0"), Some(InterfaceKind::Veth));
+    assert_eq!(kind("cni0"), Some(InterfaceKind::Bridge));
     assert_eq!(kind(DEVICE), None, "ours is not the host's");
     for (interface, address) in [("eth0", "192.168.50.1/24"), ("cni0", "10.244.1.1/24")] {
         let wanted = HostAddress::on(interface, address.parse().unwrap());
         assert!(host.addresses.contains(&wanted), "{:?}", host.addresses);
     }
     let names = sysctls(plan().node().unwrap(), &host);
-    for wanted in [
-        "net/ipv4/conf/eth0/arp_ignore",
-        "net/ipv4/conf/cni0/arp_announce",
-        "net.bridge.bridge-nf-call-iptables",
-    ] {
-        assert!(names.contains_key(wanted), "{wanted}: {names:?}");
-    }
+    let wanted = "net.bridge.bridge-nf-call-iptables";
+    assert!(names.contains_key(wanted), "{wanted}: {names:?}");
     assert_eq!(here.look().host, host, "looking twice sees the same");
 }
 
@@ -52,7 +47,7 @@ pub(crate) fn events_ring() {
     let (ring, bell) = sync_channel(1);
     // One that was not heard yet stands for those after it.
     let ring = move || ring.try_send(()).unwrap_or_default();
-    let events = Events::listen(here.links.port(), ring).unwrap();
+    let events = Events::of_network(here.links.port(), ring).unwrap();
     let quiet = |bell: &Receiver<()>| while bell.recv_timeout(SETTLED).is_ok() {};
     ip("link add dummy7 type veth peer name stub7");
     assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "link add dummy7");
@@ -69,6 +64,10 @@ pub(crate) fn events_ring() {
         "route del 10.99.0.0/16",
         "route add fd00:99::/64 via fd00:50::9",
         "route del fd00:99::/64",
+        "rule add pref 77 lookup main",
+        "rule del pref 77",
+        "-6 rule add pref 77 lookup main",
+        "-6 rule del pref 77",
         "link del dummy7",
     ] {
         ip(change);
@@ -78,7 +77,7 @@ pub(crate) fn events_ring() {
     here.pass(&plan());
     // A device that comes up is news.
     quiet(&bell);
-    ip("route del local 10.96.0.0/12 dev portolan0 table local");
+    ip("route del 10.96.0.0/12 dev portolan0");
     assert_eq!(
         bell.recv_timeout(LIMIT),
         Ok(()),
@@ -104,7 +103,7 @@ pub(crate) fn flood_is_survived() {
         ringing.try_send(()).unwrap_or_default();
         ring.send(()).unwrap_or_default();
     };
-    let events = Events::listen(here.links.port(), ring).unwrap();
+    let events = Events::of_network(here.links.port(), ring).unwrap();
     ip("address add 192.168.77.1/24 dev eth0");
     let folder = tempfile::tempdir().unwrap();
     let batch = folder.path().join("batch");

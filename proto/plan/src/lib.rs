@@ -33,8 +33,8 @@ pub use key::{EntryHash, EntryKey, KeyError, ListKey, PlanHash, Scope, ScopeKind
 pub use node::NodeEntry;
 pub use plan::{Change, HashMismatch, NodePlan, StagedChanges};
 pub use settings::{
-    ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings, ListenSettings,
-    LocalDetection, MasqueradeSettings, Period, PeriodError, Settings, SyncSettings,
-    TimeoutSettings,
+    CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings,
+    HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period, PeriodError,
+    PortRange, PortRangeError, Settings, SyncSettings, TimeoutSettings,
 };
 pub use terms::{Family, Outsiders, Policy, Protocol, WhenEmpty};

@@ -17,13 +17,16 @@ pub struct Settings {
     pub scheduler: Arc<str>,
     /// Where node ports answer: `primary`, or ranges; empty means all local addresses (S-32…34).
     pub node_port_addresses: Vec<String>,
+    /// The ports that the API server takes node ports from (S-222).
+    pub node_port_range: PortRange,
     /// How packets of this node's pods are told from others (S-204).
     pub local_detection: LocalDetection,
     /// Source address translation.
     pub masquerade: MasqueradeSettings,
-    /// Answer ARP only for addresses of the interface that was asked (S-176).
-    #[serde(rename = "strictARP")]
-    pub strict_arp: bool,
+    /// How packets to Services are led to IPVS.
+    pub capture: CaptureSettings,
+    /// Whether the host's firewall decides who may connect to Services on the node's own addresses (S-213).
+    pub host_firewall: HostFirewall,
     /// Which external IPs may be captured.
     #[serde(rename = "externalIPs")]
     pub external_ips: ExternalIpSettings,
@@ -42,7 +45,7 @@ pub struct Settings {
     pub drift: Drift,
     /// Drop packets from backends that connection tracking calls invalid (S-173).
     pub drop_invalid: bool,
-    /// The dummy device that carries the routes.
+    /// The dummy device that routes to service ranges lead to. It has no address.
     pub device: Arc<str>,
     /// The plan kept on disk.
     pub disk: DiskSettings,
@@ -60,9 +63,11 @@ impl Default for Settings {
         Self {
             scheduler: "rr".into(),
             node_port_addresses: vec!["primary".into()],
+            node_port_range: PortRange::default(),
             local_detection: LocalDetection::default(),
             masquerade: MasqueradeSettings::default(),
-            strict_arp: true,
+            capture: CaptureSettings::default(),
+            host_firewall: HostFirewall::default(),
             external_ips: ExternalIpSettings::default(),
             exclude_cidrs: Vec::new(),
             timeouts: TimeoutSettings::default(),
@@ -132,6 +137,116 @@ impl Default for MasqueradeSettings {
     }
 }
 
+impl MasqueradeSettings {
+    /// The bit as a mark, which is its own mask.
+    pub fn mark(&self) -> u32 {
+        mark(self.bit)
+    }
+}
+
+/// The mark with this bit alone.
+fn mark(bit: u8) -> u32 {
+    1u32.checked_shl(bit.into()).unwrap_or_default()
+}
+
+/// How packets to Services are led to IPVS: by a mark, policy routing rules and a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CaptureSettings {
+    /// Which bit of the packet mark is ours, 0 to 31.
+    pub bit: u8,
+    /// The priority of the first of three policy routing rules, 1 to 32763.
+    pub rule_priority: u32,
+    /// The routing table, 256 or more.
+    pub table: u32,
+}
+
+impl Default for CaptureSettings {
+    fn default() -> Self {
+        Self {
+            bit: 12,
+            rule_priority: 90,
+            table: 10_270,
+        }
+    }
+}
+
+impl CaptureSettings {
+    /// The bit as a mark, which is its own mask.
+    pub fn mark(&self) -> u32 {
+        mark(self.bit)
+    }
+}
+
+/// Who decides about connections to Services on the node's own addresses, such as node ports.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostFirewall {
+    /// They are let in, whatever the host's chain INPUT says.
+    #[default]
+    Open,
+    /// The host's chain INPUT decides.
+    Respect,
+}
+
+/// Ports from a first to a last one, written `30000-32767`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+impl Default for PortRange {
+    fn default() -> Self {
+        Self {
+            first: 30_000,
+            last: 32_767,
+        }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// A text that is no range of ports.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is no range of ports; write the first and the last, like 30000-32767")]
+pub struct PortRangeError {
+    /// The text as it came.
+    pub text: String,
+}
+
+impl FromStr for PortRange {
+    type Err = PortRangeError;
+
+    fn from_str(text: &str) -> Result<Self, PortRangeError> {
+        let error = || PortRangeError { text: text.into() };
+        let number = |text: &str| text.parse().ok().filter(|port| *port > 0);
+        let (first, last) = text.split_once('-').ok_or_else(error)?;
+        let range = number(first).zip(number(last));
+        let range = range.filter(|(first, last)| first <= last);
+        let (first, last) = range.ok_or_else(error)?;
+        Ok(Self { first, last })
+    }
+}
+
+impl Serialize for PortRange {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PortRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// Which external IPs may be captured (CVE-2020-8554).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -152,15 +267,26 @@ impl Default for ExternalIpSettings {
 }
 
 /// Timeouts of IPVS connections; 0 leaves the kernel's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TimeoutSettings {
-    /// Idle established TCP connections.
+    /// Idle established TCP connections. The kernel's 15 minutes reset what connection tracking keeps for a day
+    /// (S-221).
     pub tcp: Period,
     /// TCP connections after a FIN.
     pub tcp_fin: Period,
     /// UDP flows.
     pub udp: Period,
+}
+
+impl Default for TimeoutSettings {
+    fn default() -> Self {
+        Self {
+            tcp: ConntrackSettings::default().tcp_established,
+            tcp_fin: Period::default(),
+            udp: Period::default(),
+        }
+    }
 }
 
 /// Connection tracking limits; 0 leaves the kernel's.
@@ -175,6 +301,10 @@ pub struct ConntrackSettings {
     pub tcp_established: Period,
     /// How long a TCP connection in CLOSE_WAIT is kept.
     pub tcp_close_wait: Period,
+    /// How long a UDP flow is kept that had no answer yet.
+    pub udp_timeout: Period,
+    /// How long a UDP flow is kept that had answers.
+    pub udp_stream_timeout: Period,
     /// Do not call out-of-window packets invalid.
     pub tcp_be_liberal: bool,
 }
@@ -186,6 +316,8 @@ impl Default for ConntrackSettings {
             min: 131_072,
             tcp_established: Period::seconds(86_400),
             tcp_close_wait: Period::seconds(3_600),
+            udp_timeout: Period::default(),
+            udp_stream_timeout: Period::default(),
             tcp_be_liberal: false,
         }
     }

@@ -43,13 +43,6 @@ pub struct PortExplanation {
 pub enum Absent {
     /// No node does.
     Refused(Reason),
-    /// Only the nodes do whose own address it is (S-25).
-    OnNodes {
-        /// The frontend.
-        frontend: Frontend,
-        /// The nodes.
-        nodes: Vec<Arc<str>>,
-    },
     /// The balancer wants the traffic itself: `ipMode: Proxy` (S-17).
     LeftToBalancer(IpAddr),
 }
@@ -59,7 +52,6 @@ impl Absent {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Refused(reason) => reason.code(),
-            Self::OnNodes { .. } => "AddressOfNode",
             Self::LeftToBalancer(_) => "LeftToBalancer",
         }
     }
@@ -70,15 +62,6 @@ impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(reason) => reason.fmt(f),
-            Self::OnNodes { frontend, nodes } => {
-                let address = frontend.address.map(|address| address.to_string());
-                write!(
-                    f,
-                    "{}: it is an address of node {}, which alone answers there",
-                    address.unwrap_or_default(),
-                    nodes.join(" and of node ")
-                )
-            }
             Self::LeftToBalancer(address) => write!(
                 f,
                 "status.loadBalancer.ingress: {address} has ipMode Proxy, so packets go to the balancer"
@@ -181,7 +164,7 @@ impl Planner {
             protocol: port.protocol,
             number: port.port,
             frontends: of_head.frontends.to_vec(),
-            absent: absent(self.model(), service, port, of_head),
+            absent: absent(self.model(), service, port),
             affinity_seconds: of_head.affinity_seconds,
             source_ranges: of_head.source_ranges.clone(),
             groups,
@@ -200,27 +183,11 @@ fn answers(port: &HeadPort, group: Group, family: Family) -> bool {
 }
 
 /// Where the node does not answer.
-fn absent(
-    model: &ClusterModel,
-    service: &Service,
-    port: &ServicePort,
-    of_head: &HeadPort,
-) -> Vec<Absent> {
+fn absent(model: &ClusterModel, service: &Service, port: &ServicePort) -> Vec<Absent> {
     let found = frontends(model, &model.settings(), service, port);
     let refused = found.reasons.into_iter().map(Absent::Refused);
-    let mut elsewhere: Vec<(Frontend, Vec<Arc<str>>)> = Vec::new();
-    for (node, frontend) in found.on_nodes {
-        match elsewhere.iter_mut().find(|(other, _)| *other == frontend) {
-            Some((_, nodes)) => nodes.push(node),
-            None => elsewhere.push((frontend, vec![node])),
-        }
-    }
-    let elsewhere = elsewhere
-        .into_iter()
-        .filter(|(frontend, _)| !of_head.frontends.contains(frontend))
-        .map(|(frontend, nodes)| Absent::OnNodes { frontend, nodes });
     let external = service.external.iter();
     let left = external.flat_map(|external| external.left_to_balancer.iter().copied());
     let left = left.map(Absent::LeftToBalancer);
-    refused.chain(elsewhere).chain(left).collect()
+    refused.chain(left).collect()
 }

@@ -113,7 +113,8 @@ impl ClusterModel {
                     touched.all_nodes |= !same;
                     touched.all_services |= before.service_proxy_name != after.service_proxy_name;
                     touched.all_services |= before.external_ips != after.external_ips;
-                    touched.all_services |= before.local_detection != after.local_detection;
+                    touched.all_services |= before.healthz != after.healthz;
+                    touched.all_services |= before.metrics != after.metrics;
                 }
             }
         }
@@ -175,9 +176,6 @@ impl ClusterModel {
         for address in changed.differing(|node| &node.addresses) {
             self.touch_claims(address..=address, touched);
         }
-        for range in changed.differing(|node| &node.pod_cidrs) {
-            self.touch_claims(range.network()..=range.broadcast(), touched);
-        }
     }
 
     /// A node came or went, and with it what is said to run there. Seldom, so it may look everywhere.
@@ -219,7 +217,11 @@ impl ClusterModel {
             self.slices_of.insert(service.clone(), slice.clone());
             touched.services.insert(service);
         }
-        touched.addresses.extend(self.residents.follow(changed));
+        let addresses = self.residents.follow(changed);
+        for address in &addresses {
+            self.touch_claims(*address..=*address, touched);
+        }
+        touched.addresses.extend(addresses);
         let api_server = ServiceId::api_server();
         for slice in changed.both() {
             if slice.service_id().as_ref() == Some(&api_server) {
@@ -275,6 +277,14 @@ impl ClusterModel {
     /// The nodes that say this is their address, in order.
     pub fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
         self.owners.nodes_at(address)
+    }
+
+    /// The first slice by name that has an endpoint with this address, unless it is a node's own: pods on their node's
+    /// network have that.
+    pub fn slice_at(&self, address: IpAddr) -> Option<&SliceId> {
+        let of_node = self.nodes_at(address).next().is_some();
+        let mut slices = self.residents.slices_at(address);
+        slices.next().filter(|_| !of_node)
     }
 
     /// The range of pods that holds the address, and the node that has it.

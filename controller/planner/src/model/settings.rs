@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan_plan::{
-    ConntrackSettings, DiskSettings, DrainSettings, Drift, ListenSettings, LocalDetection,
-    MasqueradeSettings, Settings, SyncSettings, TimeoutSettings,
+    CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, HostFirewall,
+    ListenSettings, LocalDetection, MasqueradeSettings, PortRange, Settings, SyncSettings,
+    TimeoutSettings,
 };
 use portolan_rollout::Reach;
 
@@ -78,9 +79,11 @@ macro_rules! patch {
 patch! {
     scheduler: Arc<str>,
     node_port_addresses: Vec<String>,
+    node_port_range: PortRange,
+    capture: CaptureSettings,
+    host_firewall: HostFirewall,
     local_detection: LocalDetection,
     masquerade: MasqueradeSettings,
-    strict_arp: bool,
     exclude_cidrs: Vec<ipnet::IpNet>,
     timeouts: TimeoutSettings,
     conntrack: ConntrackSettings,

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::histories::history;
-use portolan_plan::{
-    Family, Frontend, FrontendKind, LocalDetection, NodeEntry, Protocol, ServiceId,
-};
+use portolan_plan::{Family, Frontend, FrontendKind, NodeEntry, Protocol, ServiceId};
 use portolan_planner::model::{ClusterModel, Service};
 use portolan_planner::{Planner, is_usable_address};
 use proptest::prelude::*;
@@ -25,7 +23,7 @@ fn is_ours(service: &Service, proxy_name: &str) -> bool {
     ours && !service.cluster_ips.is_empty()
 }
 
-/// S-7, S-29, and addresses that may be a pod's.
+/// S-7, S-29, and an external IP that is the address of an endpoint and of no node (S-215).
 fn may_answer(
     model: &ClusterModel,
     service: &Service,
@@ -35,14 +33,10 @@ fn may_answer(
     if kind == FrontendKind::ClusterIp {
         return is_usable_address(address);
     }
-    let pods = model
-        .nodes()
-        .any(|node| node.pod_cidrs.iter().any(|range| range.contains(&address)));
+    let of_pod = model
+        .slices()
+        .any(|slice| slice.endpoints.iter().any(|e| e.address == address));
     let settings = model.settings();
-    let of_cluster = match &settings.local_detection {
-        LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs.clone(),
-        _ => Vec::new(),
-    };
     let allowed = settings
         .external_ips
         .allowed_cidrs
@@ -54,9 +48,22 @@ fn may_answer(
         .any(|own| Family::of(*own) == Family::of(address));
     is_usable_address(address)
         && family
-        && !pods
-        && !of_cluster.iter().any(|range| range.contains(&address))
-        && (kind == FrontendKind::LoadBalancer || allowed)
+        && (kind == FrontendKind::LoadBalancer
+            || (allowed && (!of_pod || is_of_node(model, address))))
+}
+
+fn is_of_node(model: &ClusterModel, address: IpAddr) -> bool {
+    model.nodes().any(|node| node.addresses.contains(&address))
+}
+
+/// What nodes listen on themselves is no external IP's.
+fn is_of_the_node_itself(model: &ClusterModel, kind: FrontendKind, place: Place) -> bool {
+    let settings = model.settings();
+    let ports = [10250, settings.healthz.port, settings.metrics.port];
+    kind == FrontendKind::ExternalIp
+        && place.2 == Protocol::Tcp
+        && ports.contains(&place.1)
+        && place.0.is_some_and(|address| is_of_node(model, address))
 }
 
 fn is_api_server(model: &ClusterModel, place: Place) -> bool {
@@ -111,8 +118,15 @@ fn wishes(model: &ClusterModel, service: &Service) -> Vec<(usize, Frontend)> {
     wishes
 }
 
-/// S-14 to S-19, S-25, S-31: where each Service answers on one node. Cluster IPs are given first.
-fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
+/// The order in which places are given away (S-215).
+const CLASSES: [&[FrontendKind]; 3] = [
+    &[FrontendKind::ClusterIp],
+    &[FrontendKind::LoadBalancer],
+    &[FrontendKind::ExternalIp, FrontendKind::NodePort],
+];
+
+/// S-14 to S-19, S-31: where each Service answers, on every node.
+fn expected(model: &ClusterModel) -> BTreeSet<Answer> {
     let proxy_name = model.settings().service_proxy_name;
     let mut services: Vec<_> = model
         .services()
@@ -121,15 +135,15 @@ fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
     services.sort_by_key(|service| (service.created.unwrap_or(i64::MAX), service.id.clone()));
     let mut taken: BTreeMap<Place, ServiceId> = BTreeMap::new();
     let mut answers: BTreeSet<Answer> = BTreeSet::new();
-    for cluster_ips in [true, false] {
+    for (class, kinds) in CLASSES.iter().enumerate() {
         for service in &services {
-            if let Some(port) = service.health_port().filter(|_| !cluster_ips) {
+            if let Some(port) = service.health_port().filter(|_| class == 2) {
                 taken
                     .entry((None, port, Protocol::Tcp))
                     .or_insert(service.id.clone());
             }
             for (at, frontend) in wishes(model, service) {
-                if (frontend.kind == FrontendKind::ClusterIp) != cluster_ips {
+                if !kinds.contains(&frontend.kind) {
                     continue;
                 }
                 let place = (frontend.address, frontend.port, service.ports[at].protocol);
@@ -142,50 +156,16 @@ fn expected(model: &ClusterModel, node: &NodeEntry) -> BTreeSet<Answer> {
                                 .is_some_and(|won| Family::of(won) == Family::of(address))
                     })
                 };
-                let free = cluster_ips
-                    || frontend
-                        .address
-                        .is_none_or(|a| served(a) && !is_api_server(model, place));
+                let is_taken = is_api_server(model, place)
+                    || is_of_the_node_itself(model, frontend.kind, place);
+                let free = class == 0 || frontend.address.is_none_or(|a| served(a) && !is_taken);
                 if has_it && free {
                     answers.insert((service.id.clone(), at, frontend));
                 }
             }
         }
     }
-    answers.retain(|answer| stays_on(model, node, &taken, answer));
     answers
-}
-
-/// On a node's own address only that node answers, and not where somebody has that node port.
-fn stays_on(
-    model: &ClusterModel,
-    node: &NodeEntry,
-    taken: &BTreeMap<Place, ServiceId>,
-    (id, at, frontend): &Answer,
-) -> bool {
-    let Some(address) = frontend
-        .address
-        .filter(|_| frontend.kind != FrontendKind::ClusterIp)
-    else {
-        return true;
-    };
-    let owners: Vec<_> = model
-        .nodes()
-        .filter(|node| node.addresses.contains(&address))
-        .collect();
-    let port = &model.service(id).unwrap().ports[*at];
-    let node_port = taken
-        .get(&(None, frontend.port, port.protocol))
-        .filter(|owner| {
-            let owner = model.service(owner).unwrap();
-            owner
-                .cluster_ips
-                .iter()
-                .any(|own| Family::of(*own) == Family::of(address))
-        });
-    let own = owners.iter().any(|owner| owner.name == node.name);
-    let same_port = port.node_port == Some(frontend.port);
-    owners.is_empty() || (own && node_port.is_none_or(|other| other == id && same_port))
 }
 
 proptest! {
@@ -212,7 +192,7 @@ proptest! {
                 let place = (frontend.address, frontend.port, protocol);
                 prop_assert_eq!(owners.insert(place, (id, at)), None, "two owners of {:?}", place);
             }
-            prop_assert_eq!(&found, &expected(planner.model(), &node), "on {}", node.name);
+            prop_assert_eq!(&found, &expected(planner.model()), "on {}", node.name);
         }
     }
 }

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 type Reached = (IpAddr, u16);
 
-/// Every endpoint of a port and family, each once (S-50, S-51).
+/// Every endpoint of a port and family, each once (S-50, S-51, S-217).
 fn endpoints<'a>(
     model: &'a ClusterModel,
     service: &Service,
@@ -41,6 +41,8 @@ fn endpoints<'a>(
     copies.sort_by_key(|(reached, slice, e)| {
         (
             *reached,
+            !e.ready,
+            !(e.serving && e.terminating),
             e.terminating,
             std::cmp::Reverse(slice.generation),
             slice.id.clone(),

@@ -80,13 +80,14 @@ slices:
 }
 
 #[test]
-fn ranges_of_all_pods_in_the_settings_decide_about_addresses_that_are_there_already() {
-    // S-16.
+fn an_endpoint_decides_about_an_external_ip_that_is_there_already() {
+    // S-215.
     let service = "services:
-    - {id: shop/web, ips: [10.96.0.1], ports: [80/TCP], external: {balancer: [203.0.113.1]}}";
-    let pods = format!("settings: {{cluster_cidrs: [203.0.113.0/24]}}\n{service}");
-    follows(service, &pods);
-    follows(&pods, service);
+    - {id: shop/web, ips: [10.96.0.1], ports: [80/TCP], external: {ips: [10.244.1.9]}}";
+    let pod = format!(
+        "slices: [{{id: bank/vault-1, service: vault, ports: [443/TCP], endpoints: [{{address: 10.244.1.9}}]}}]\n{service}"
+    );
+    follows(service, &pod);
 }
 
 /// S-115: whoever drains asks for this; no plan says it.

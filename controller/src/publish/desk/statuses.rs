@@ -297,6 +297,7 @@ mod tests {
             overdue: None,
             drifted: Some(Arc::default()),
             closed_ports: Arc::default(),
+            unwritten_settings: Arc::default(),
             in_force: InForce::default(),
         }
     }

@@ -12,7 +12,7 @@ use rows::Row;
 /// Where the rows are, from the workspace's folder.
 pub const FILE: &str = "e2e/semantics.yaml";
 /// How many rows the table has.
-const ROWS: u32 = 211;
+const ROWS: u32 = 241;
 
 /// What is wrong, where, and what to do.
 pub type Complaint = String;

@@ -6,7 +6,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::batch::{Outcome, Unit};
-use super::{Copy, Done};
+use super::Done;
+use super::copy::Copy;
 use crate::closing::Count;
 use crate::nested::{self, Binary};
 use crate::progress::Step;

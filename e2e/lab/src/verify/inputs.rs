@@ -339,11 +339,24 @@ fn is_other_part(part: &str, work: Work) -> bool {
     }
 }
 
-/// Whether a file of the lab runs no unit: its own tests, the table that it prints, and the list of units. A unit's
-/// own entry of that list is in its key.
+/// Files of [`LAB`] that choose units, order them, find what they depend on, remember results and print them. None of
+/// them says how a unit is run. The list of units counts by each unit's own entry, which is in its key.
+const BESIDE_UNITS: [&str; 8] = [
+    "src/tiers/list.rs",
+    "src/verify/inputs.rs",
+    "src/verify/mod.rs",
+    "src/verify/report.rs",
+    "src/verify/results.rs",
+    "src/verify/scenarios.rs",
+    "src/verify/schedule.rs",
+    "src/verify/workspace.rs",
+];
+
+/// Whether a file of the lab runs no unit.
 fn is_beside_units(path: &Path) -> bool {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    stem.ends_with("tests") || path.ends_with("tiers/list.rs") || path.ends_with("verify/report.rs")
+    let is_listed = |name: &&str| path.strip_prefix(LAB).is_ok_and(|path| path == Path::new(name));
+    stem.ends_with("tests") || BESIDE_UNITS.iter().any(|name| is_listed(&name))
 }
 
 /// Without `.` and `..`; none if it leads out of the clone.

@@ -223,14 +223,17 @@ fn data_settings_and_the_lab_run_what_uses_them_again() {
         of_tiers(&mutate, &["mutations", "guest", "cluster"]),
         ["mutations/planner"]
     );
-    let own = [
-        "e2e/lab/src/tiers/list.rs",
-        "e2e/lab/src/verify/report.rs",
-        "e2e/lab/src/verify/inputs_tests.rs",
-    ];
+    let mut own = BESIDE_UNITS.map(|name| format!("{LAB}/{name}")).to_vec();
+    own.push(format!("{LAB}/src/verify/inputs_tests.rs"));
+    for path in &own {
+        assert!(project().0.0.contains_key(Path::new(path)), "{path} is gone");
+    }
+    let own: Vec<_> = own.iter().map(String::as_str).collect();
     let beside = after_change_of(&own);
     assert!(beside.contains(&"unit/portolan-lab".to_owned()));
     assert!(of_tiers(&beside, &["guest", "cluster", "pure", "demo"]).is_empty());
+    let runs = after_change_of(&["e2e/lab/src/verify/work.rs"]);
+    assert_eq!(runs, all, "how units are run");
     for path in EVERY_BUILD {
         assert_eq!(after_change_of(&[path]), all, "{path}");
     }

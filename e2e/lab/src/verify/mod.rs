@@ -8,6 +8,7 @@
 mod batch;
 mod build;
 mod child;
+mod copy;
 mod inputs;
 mod machine;
 mod report;
@@ -18,10 +19,10 @@ mod work;
 mod workspace;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::closing::Count;
 use crate::progress::{print, say, seconds};
@@ -29,7 +30,8 @@ use crate::semantics::{self, Ran, Verdict};
 use crate::tiers::{Resource, TIERS, Tier, Work};
 use crate::{cache, mirror, nested, packages};
 use batch::{Outcome, Unit};
-use inputs::{File, Files, Inputs};
+use copy::Copy;
+use inputs::Inputs;
 use machine::Machine;
 use report::{Processors, Row};
 use results::{Record, Results};
@@ -135,65 +137,6 @@ fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
     }
     let wanted = |tier: &&Tier| names.is_empty() || names.iter().any(|name| name == tier.name);
     Ok(TIERS.iter().filter(wanted).collect())
-}
-
-/// The copy of the clone in which everything is built and run. One run at a time has it.
-struct Copy {
-    clone: PathBuf,
-    folder: PathBuf,
-    target: PathBuf,
-    files: Files,
-    /// Held until it is dropped.
-    _lock: std::fs::File,
-}
-
-impl Copy {
-    fn update() -> Result<Self> {
-        let base = cache::folder("verify")?;
-        let lock = cache::lock(
-            &base.join("lock"),
-            "another `cargo verify` runs; waiting for it",
-        )?;
-        let clone = nested::root();
-        let folder = base.join("source");
-        let names = mirror::update(&clone, &folder)?;
-        let target = match std::env::var_os("CARGO_TARGET_DIR") {
-            Some(target) => std::path::absolute(target)?,
-            None => cache::folder("target")?,
-        };
-        Ok(Self {
-            files: read(&folder, names)?,
-            clone,
-            folder,
-            target,
-            _lock: lock,
-        })
-    }
-
-    /// What tells everything below that it works in the copy.
-    fn environment(&self) -> Result<Vec<(&'static str, PathBuf)>> {
-        let mut git = crate::process::program("git")?;
-        git.current_dir(&self.clone)
-            .args(["rev-parse", "--absolute-git-dir"]);
-        let git = crate::process::output(&mut git)?;
-        Ok(vec![
-            (nested::ROOT, self.folder.clone()),
-            ("CARGO_TARGET_DIR", self.target.clone()),
-            ("GIT_DIR", PathBuf::from(git.trim())),
-            ("GIT_WORK_TREE", self.folder.clone()),
-        ])
-    }
-}
-
-fn read(folder: &Path, names: impl IntoIterator<Item = PathBuf>) -> Result<Files> {
-    let file = |name: PathBuf| {
-        let path = folder.join(&name);
-        let content =
-            std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        let file = File::new(&name, &content);
-        Ok((name, file))
-    };
-    Ok(Files(names.into_iter().map(file).collect::<Result<_>>()?))
 }
 
 /// All units of these tiers, with their keys.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::{Checks, Lab, NODE_B};
 use crate::program::Program;
 use crate::topology::world::Node;
+use crate::witness;
 
 const SETTINGS: [&str; 2] = [
     "net/bridge/bridge-nf-call-iptables",
@@ -20,10 +21,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.node(Node::B)?.set(&off)?;
     lab.ip(NODE_B, "link add cni9 type bridge")?;
     lab.ip(NODE_B, "address add 172.31.0.1/16 dev cni9")?;
-    // That it is left alone shows once the interface has been seen, and that by its ARP.
+    // That it is left alone shows once the interface has been seen, and that by node ports on its address.
     let seen = lab.soon("a bridge of others", Instant::now(), || {
-        let arp = setting(lab, "net/ipv4/conf/cni9/arp_ignore")?;
-        ensure!(arp == "1", "arp_ignore is {arp}");
+        let servers = witness::virtual_servers(&lab.node(Node::B)?)?;
+        let mut addresses = servers.keys().map(|key| key.address.to_string());
+        ensure!(
+            addresses.any(|address| address.starts_with("172.31.0.1:")),
+            "no node port is on it"
+        );
         Ok(())
     });
     let untouched = seen.and_then(|()| {

@@ -1,10 +1,11 @@
 //! Addresses and routes of nodes, which come and go while agents run: each change is followed at
-//! once, nothing of the node is taken away, and nobody answers ARP for what is not his.
+//! once, nothing of the node or of other machines is taken away, and nobody answers ARP for what is not his.
 //!
 //! The agents' own period is an hour here: what is put right in time, events of the kernel did.
 
 mod arp;
 mod bridge;
+mod elsewhere;
 mod moving;
 mod node_ports;
 mod own;
@@ -72,6 +73,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         &[
             ("addresses of nodes", own::run),
             ("routes", routes::run),
+            ("an address that another machine has", elsewhere::run),
             ("an address that moves", moving::run),
             ("node ports", node_ports::run),
             ("another address of a Node", renumbered::run),
@@ -111,10 +113,7 @@ impl Lab<'_> {
     /// Routes of ours on a node, as `ip` shows them; `family` is `-4` or `-6`.
     fn routes(&self, node: Resident, family: &str) -> Result<String> {
         // Without the device there are none, and `ip` says that it does not know it.
-        let all = self.ip(
-            node,
-            &format!("{family} route show table local proto static"),
-        )?;
+        let all = self.ip(node, &format!("{family} route show proto 112"))?;
         let ours = all.lines().filter(|line| line.contains("dev kube-ipvs0"));
         Ok(ours.map(|line| format!("{line} \n")).collect())
     }
@@ -160,6 +159,25 @@ impl Lab<'_> {
         by: &[&str],
     ) -> Result<()> {
         self.soon(what, since, || self.answers_within(from, target, by, BRIEF))
+    }
+
+    /// Fails if anybody answers.
+    fn is_unanswered(&self, from: Resident, target: &str, deadline: Duration) -> Result<()> {
+        let outcome = self.dial(from, target.parse()?, deadline)?;
+        let right = !matches!(outcome, Outcome::Answered { .. });
+        ensure!(right, "{} to {target}: {outcome}", from.name());
+        Ok(())
+    }
+
+    /// Waits until nobody answers.
+    fn soon_unanswered(
+        &self,
+        what: &str,
+        since: Instant,
+        from: Resident,
+        target: &str,
+    ) -> Result<()> {
+        self.soon(what, since, || self.is_unanswered(from, target, BRIEF))
     }
 
     /// Waits until it is refused.

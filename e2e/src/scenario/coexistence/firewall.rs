@@ -1,6 +1,8 @@
-//! A node that forwards nothing by default, and a firewall manager that puts its own rules first.
+//! A node that lets nothing in or through by default, and a firewall manager that puts its own rules first.
 
-use anyhow::Result;
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
 
 use super::ask::{OPEN_PODS, Question, everybody_is_served};
 use crate::harness::Lab;
@@ -13,6 +15,7 @@ use crate::{waits, witness};
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     forward_drop(lab, checks)?;
+    input_drop(lab, checks)?;
     manager(lab, checks)
 }
 
@@ -23,7 +26,7 @@ pub(super) const TOOLS: [(Family, Program); 2] = [
 ];
 
 /// Changes rules of both families on node-a, as a person would.
-fn rules(lab: &Lab<'_>, words: &str) -> Result<()> {
+pub(super) fn rules(lab: &Lab<'_>, words: &str) -> Result<()> {
     let line = format!("-w {words}");
     lab.tools(Node::A, &TOOLS.map(|(_, tool)| (tool, line.as_str())))
 }
@@ -45,6 +48,42 @@ fn forward_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let what = "with FORWARD policy DROP Services serve everybody (S-81)";
     checks.check(what, everybody_is_served(lab));
     rules(lab, "-P FORWARD ACCEPT")
+}
+
+/// What hosts let in that let nothing in by default: what they asked for, and how IPv6 finds neighbours.
+const LET_IN: [&str; 3] = [
+    "INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
+    "INPUT -p ipv6-icmp -j ACCEPT",
+    // The overlay's tunnel.
+    "INPUT -p udp --dport 8472 -j ACCEPT",
+];
+
+/// S-213: `hostFirewall` is `Open` here, so node ports are let in too.
+fn input_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let line = |act: &str| LET_IN.map(|rule| format!("{act} {rule}"));
+    for rule in line("-A") {
+        rules(lab, &rule)?;
+    }
+    rules(lab, "-P INPUT DROP")?;
+    let daemon = Question {
+        from: OUTSIDE,
+        to: "192.168.50.11:9999",
+        protocol: Protocol::Tcp,
+    };
+    let silent = daemon.ends(lab, &Outcome::Silent);
+    checks.check(
+        "with INPUT policy DROP nobody reaches a daemon of node-a",
+        silent,
+    );
+    let what = "with INPUT policy DROP Services serve everybody (S-213)";
+    checks.check(what, everybody_is_served(lab));
+    let what = "with INPUT policy DROP unused ports are refused (S-27)";
+    checks.check(what, unused_ports_are_refused(lab));
+    rules(lab, "-P INPUT ACCEPT")?;
+    for rule in line("-D") {
+        rules(lab, &rule)?;
+    }
+    Ok(())
 }
 
 /// What a manager might insert, in its order from the top.
@@ -77,18 +116,43 @@ fn manager(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     // Three times the period after which the agent looks at the kernel by itself.
     let period = lab.limit(std::time::Duration::from_secs(1));
     waits::sleep_until(std::time::Instant::now() + 3 * period)?;
-    let what = "no rule of the manager is touched, none of ours is doubled or moved (S-165, S-168)";
-    let unchanged = witness::must_equal(&inserted, &lab.everything(Node::A)?);
+    let what = "no rule of the manager is touched and none of ours is doubled (S-165, S-168)";
+    let unchanged = witness::must_equal(&unordered(inserted), &unordered(lab.everything(Node::A)?));
     checks.check(what, unchanged);
+    let what = "our jump of nat is before the manager's rule again (S-166)";
+    checks.check(what, nat_is_ours_first(lab));
     REMOVED.into_iter().try_for_each(|line| rules(lab, line))
+}
+
+/// The same lines, whatever their order.
+fn unordered(seen: BTreeMap<&'static str, String>) -> BTreeMap<&'static str, String> {
+    let sorted = |text: String| {
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    };
+    seen.into_iter()
+        .map(|(what, text)| (what, sorted(text)))
+        .collect()
+}
+
+pub(super) fn nat_is_ours_first(lab: &Lab<'_>) -> Result<()> {
+    for (_, tool) in TOOLS {
+        for chain in ["PREROUTING", "OUTPUT"] {
+            let all = lab.tool(Node::A, tool, &format!("-w -t nat -S {chain}"))?;
+            let first = all.lines().nth(1).unwrap_or_default();
+            let ours = format!("-A {chain} -j PORTOLAN-{chain}");
+            ensure!(first == ours, "{first:?} is the first rule of {chain}");
+        }
+    }
+    Ok(())
 }
 
 fn unused_ports_are_refused(lab: &Lab<'_>) -> Result<()> {
     for (to, protocol) in [
-        ("203.0.113.1:81", Protocol::Tcp),
         ("10.96.1.1:9999", Protocol::Tcp),
         ("10.96.1.1:9999", Protocol::Udp),
-        ("[2001:db8:113::1]:81", Protocol::Tcp),
+        ("[fd00:10:96::101]:9999", Protocol::Tcp),
     ] {
         let from = OUTSIDE;
         Question { from, to, protocol }.ends(lab, &Outcome::Refused)?;

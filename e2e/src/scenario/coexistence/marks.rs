@@ -17,7 +17,7 @@ const MARKS: [&str; 2] = [
 ];
 
 /// Counts packets that leave node-a, by destination and mark.
-const COUNTERS: [(Counter, &str); 4] = [
+const COUNTERS: [(Counter, &str); 5] = [
     (
         Counter::BackendTheirs,
         "-d 10.244.2.11 -m mark --mark 0x80000/0x80000",
@@ -34,6 +34,10 @@ const COUNTERS: [(Counter, &str); 4] = [
         Counter::OuterOurs,
         "-p udp --dport 8472 -m mark --mark 0x4000/0x4000",
     ),
+    (
+        Counter::OuterCaptured,
+        "-p udp --dport 8472 -m mark --mark 0x1000/0x1000",
+    ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,8 @@ enum Counter {
     OuterTheirs,
     /// The same with ours.
     OuterOurs,
+    /// The same with the mark that leads packets to IPVS.
+    OuterCaptured,
 }
 
 /// Reachable by nobody but through the table that the mark selects.
@@ -78,7 +84,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         &node.inside(|| Program::Iptables.run(&["-w", "-t", "mangle", "-nvxL", "POSTROUTING"]))?,
     )?;
     checks.check(
-        "its mark stays on packets to backends, beside ours, and ours is on none that an overlay \
+        "its mark stays on packets to backends, beside ours, and none of ours is on one that an overlay \
          makes of them (S-72, S-172)",
         judge(&counts),
     );
@@ -105,7 +111,7 @@ fn counts(listed: &str) -> Result<Vec<u64>> {
 
 fn judge(counts: &[u64]) -> Result<()> {
     for ((counter, _), count) in COUNTERS.iter().zip(counts) {
-        let wants_some = *counter != Counter::OuterOurs;
+        let wants_some = !matches!(counter, Counter::OuterOurs | Counter::OuterCaptured);
         ensure!((*count > 0) == wants_some, "{counter:?}: {count} packets");
     }
     Ok(())

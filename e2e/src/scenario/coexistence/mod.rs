@@ -5,6 +5,7 @@
 mod ask;
 mod daemons;
 mod firewall;
+mod host_ports;
 mod marks;
 mod mtu;
 
@@ -31,6 +32,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         checks,
         &[
             ("firewalls", firewall::run),
+            ("host ports", host_ports::run),
             ("marks", marks::run),
             ("a small MTU", mtu::run),
             ("daemons", daemons::run),

@@ -90,11 +90,12 @@ pub(super) const BREAKS: &[Break] = &[
         ..USUAL
     },
     Break {
-        what: "ARP is answered for all addresses",
-        check: "strict-arp",
-        remedy: "net/ipv4/conf/eth0/arp_ignore=1",
-        change: Change::Commands(&["sysctl net/ipv4/conf/eth0/arp_ignore 0"]),
-        undo: &["sysctl net/ipv4/conf/eth0/arp_ignore 1"],
+        what: "the kernel may give node ports away",
+        check: "sysctls",
+        level: "warn",
+        remedy: "net.ipv4.ip_local_reserved_ports=30000-32767",
+        change: Change::Commands(&["sysctl net/ipv4/ip_local_reserved_ports 8080"]),
+        undo: &["sysctl net/ipv4/ip_local_reserved_ports 30000-32767"],
         ..USUAL
     },
     Break {
@@ -185,9 +186,17 @@ pub(super) const BREAKS: &[Break] = &[
     Break {
         what: "the route to the service range is gone",
         check: "routes",
-        remedy: "ip route add local 10.96.0.0/12",
-        change: Change::Commands(&["ip route del local 10.96.0.0/12 dev kube-ipvs0 table local"]),
+        remedy: "ip route add 10.96.0.0/12",
+        change: Change::Commands(&["ip route del 10.96.0.0/12 dev kube-ipvs0"]),
         saves: Saves::Routes,
+        ..USUAL
+    },
+    Break {
+        what: "a policy rule is gone",
+        check: "routes",
+        remedy: "ip -6 rule add pref 91",
+        change: Change::Commands(&["ip -6 rule del pref 91"]),
+        undo: &["ip -6 rule add pref 91 fwmark 0x1000/0x1000 lookup 10270 proto 112"],
         ..USUAL
     },
     Break {
@@ -265,7 +274,7 @@ pub(super) fn execute(node: &Namespace, commands: &[&str], saves: Saves) -> Resu
 fn routes() -> Result<String> {
     let mut text = String::new();
     for family in ["-4", "-6"] {
-        let line = format!("{family} route show table local dev kube-ipvs0 proto static");
+        let line = format!("{family} route show dev kube-ipvs0 proto 112");
         for line in Program::Ip.run_line(&line)?.lines() {
             let mut words: Vec<_> = line.split_whitespace().collect();
             // What only older versions say, and what the tool does not take back.
@@ -276,7 +285,7 @@ fn routes() -> Result<String> {
                     .unwrap_or(words.len()),
             );
             text += &format!(
-                "{family} route replace {} dev kube-ipvs0 table local proto static\n",
+                "{family} route replace {} dev kube-ipvs0 proto 112\n",
                 words.join(" ")
             );
         }

@@ -76,8 +76,14 @@ pub(super) fn flush(state: &State) -> Hand {
 }
 
 pub(super) fn route() -> Hand {
-    let line = "route del local 10.96.0.0/12 dev kube-ipvs0 table local";
+    let line = "route del 10.96.0.0/12 dev kube-ipvs0";
     hand("a deleted route", &[(Program::Ip, line)], "1 route", 1)
+}
+
+fn policy_rule() -> Hand {
+    let line = "-6 rule del pref 91";
+    let found = "1 policy rule";
+    hand("a deleted policy rule", &[(Program::Ip, line)], found, 1)
 }
 
 pub(super) fn chain() -> Hand {
@@ -91,7 +97,7 @@ fn hands(state: &State) -> Vec<Hand> {
     let routes: BTreeSet<_> = ["IPv4 routes", "IPv6 routes"]
         .into_iter()
         .flat_map(|part| state[part].lines())
-        .filter(|line| line.contains("dev kube-ipvs0") && line.contains("proto static"))
+        .filter(|line| line.contains("dev kube-ipvs0") && line.contains("proto 112"))
         .collect();
     let routes = u64::try_from(routes.len()).unwrap_or(u64::MAX);
     let real_server = format!("-d -t {TURN} -r 10.244.1.12:8080");
@@ -129,6 +135,7 @@ fn hands(state: &State) -> Vec<Hand> {
             1,
         ),
         route(),
+        policy_rule(),
         hand(
             "a deleted device",
             &[(Program::Ip, "link del kube-ipvs0")],

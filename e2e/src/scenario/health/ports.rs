@@ -26,10 +26,12 @@ fn ready(family: Family) -> Says {
     }
 }
 
-/// Everybody who may ask is answered on every address.
+/// Everybody who may ask is answered on every address of the node. The balancer's is one where the agent of a cloud
+/// makes it local, for balancers that check health at their own address.
 pub(super) fn answered(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("health check ports");
     for family in Family::ALL {
+        balancer_is_local(lab, family, "add")?;
         let places = [
             ("the node's address", NODE.address(family)),
             ("the balancer's address", balancer(family)),
@@ -55,8 +57,19 @@ pub(super) fn answered(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             lab.get(Resident::Outside, target, "/")
                 .and_then(|response| says(&response, there)),
         );
+        balancer_is_local(lab, family, "del")?;
     }
     Ok(())
+}
+
+fn balancer_is_local(lab: &Lab<'_>, family: Family, act: &str) -> Result<()> {
+    let address = balancer(family).to_string();
+    lab.node(NODE)?.inside(|| {
+        Program::Ip.run(&[
+            "route", act, "local", &address, "dev", "eth0", "table", "local",
+        ])?;
+        Ok(())
+    })
 }
 
 /// Readiness reaches the port at once, down to none and back.

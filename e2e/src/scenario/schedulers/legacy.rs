@@ -111,22 +111,10 @@ fn dialled(family: Family) -> [Dialled; 7] {
     ]
 }
 
-fn unused(family: Family) -> [Dialled; 2] {
-    let pod = Resident::Pod(NODE.pod(3));
-    let (cluster, balancer) = (
+fn unused(family: Family) -> [Dialled; 1] {
+    [(
+        "a port of no Service is refused on a cluster IP",
+        Resident::Pod(NODE.pod(3)),
         Service::Steady.at(family, 81),
-        SocketAddr::new(balancer(family), 81),
-    );
-    [
-        (
-            "a port of no Service is refused on a cluster IP",
-            pod,
-            cluster,
-        ),
-        (
-            "a port of no Service is refused on a balancer's address",
-            pod,
-            balancer,
-        ),
-    ]
+    )]
 }

@@ -129,7 +129,8 @@ pub(super) fn first_endpoint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<(
     let targets = Family::ALL.map(|family| balancer(family, 0x73));
     let early = lab.open(&targets)?;
     for (_, sender) in &early {
-        sender.send()?;
+        // A datagram of the node itself fails with EPERM: a rule refuses it before it leaves.
+        drop(sender.send());
     }
     lab.lead("late", Some(MOVED))?;
     ensure!(

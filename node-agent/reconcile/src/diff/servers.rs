@@ -62,8 +62,8 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
     }
 }
 
-/// Which virtual servers no packet from elsewhere can reach before the routes are there, and nobody is
-/// kept out of: cluster IPs, as long as our device does not exist. Of no use where no rules are loaded.
+/// Which virtual servers no packet from elsewhere can reach before the policy rules are there, and nobody is
+/// kept out of: cluster IPs. Of no use where no rules are loaded.
 fn hidden<'a>(
     batch: &Batch,
     observed: &'a Observed,
@@ -74,7 +74,8 @@ fn hidden<'a>(
         let family = Family::of(server.address);
         let role = SetRole::ClusterIp;
         let cluster_ips = desired.sets.get(&SetId { role, family });
-        !observed.device_up
+        observed.policy.is_empty()
+            && observed.routes.is_empty()
             && loads.contains(&(family, true))
             && cluster_ips.is_some_and(|set| set.entries.contains(&SetEntry::of(*server)))
             && !observed.host.owns(server.address)

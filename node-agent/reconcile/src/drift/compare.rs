@@ -8,8 +8,7 @@ use portolan_plan::Family;
 use super::{Drifted, is_fleeting};
 use crate::rules::ObservedRules;
 use crate::{
-    Desired, LocalRoute, Network, Observed, Owned, RealServerKey, VirtualServer, VirtualServerKey,
-    sysctls,
+    Desired, Network, Observed, Owned, RealServerKey, VirtualServer, VirtualServerKey, sysctls,
 };
 
 /// What of ours was left otherwise than it was `found`. `left` is the shadow as the pass before left
@@ -72,26 +71,20 @@ pub fn drift_of_network(
         // Its routes went with it.
         drifted.insert(Drifted::Device);
     } else {
-        let destinations = |routes: &BTreeSet<LocalRoute>| -> BTreeSet<_> {
-            routes.iter().map(|route| route.destination).collect()
-        };
-        let (was, now) = (destinations(&left.routes), destinations(&found.routes));
-        drifted.extend(was.symmetric_difference(&now).map(|to| Drifted::Route(*to)));
+        let routes = left.routes.symmetric_difference(&found.routes);
+        drifted.extend(routes.map(|route| Drifted::Route(*route)));
     }
+    let policy = left.policy.symmetric_difference(&found.policy);
+    drifted.extend(policy.map(|rule| Drifted::PolicyRule(*rule)));
     for (name, was) in left_settings {
         let (Some(now), Some(wanted)) = (found.sysctls.get(name), desired.sysctls.get(name)) else {
             continue;
         };
-        if now != was && !is_of_an_interface(name) && !sysctls::is_enough(name, now, wanted) {
+        if now != was && !sysctls::is_enough(name, now, wanted) {
             drifted.insert(Drifted::Setting(name.clone()));
         }
     }
     drifted
-}
-
-/// An interface that comes back has lost its settings, and nobody changed them.
-fn is_of_an_interface(name: &str) -> bool {
-    name.contains('/')
 }
 
 fn server(

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{Drifted, is_fleeting};
-use crate::{Desired, LocalRoute, Observed, VirtualServer, sysctls};
+use crate::{Desired, Observed, VirtualServer, sysctls};
 
 /// Makes `found` say of what drifted what was `left`, unless the plan wants something else by now;
 /// gives back what counts as it was left, and so stands.
@@ -31,7 +31,9 @@ pub fn leave(
             }
             as_wanted
         }
-        Drifted::Route(_) | Drifted::Device => link(found, left, what, desired),
+        Drifted::Route(_) | Drifted::PolicyRule(_) | Drifted::Device => {
+            link(found, left, what, desired)
+        }
         Drifted::Timeouts => {
             let as_wanted = desired.timeouts.are_met_by(&left.timeouts);
             if as_wanted {
@@ -155,24 +157,34 @@ fn rules_stay(left: &Observed, desired: &Desired, family: portolan_plan::Family)
 }
 
 fn link(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired) -> bool {
-    let Drifted::Route(to) = what else {
-        // A route needs its device.
-        let as_wanted = left.routes == desired.routes;
-        if as_wanted {
-            found.device_up = true;
-            found.routes.clone_from(&left.routes);
+    match what {
+        Drifted::Route(route) => {
+            let was = left.routes.contains(route);
+            stand(&mut found.routes, *route, was, &desired.routes)
         }
-        return as_wanted;
-    };
-    let of = |routes: &BTreeSet<LocalRoute>| {
-        let mut routes = routes.iter();
-        routes.find(|route| route.destination == *to).copied()
-    };
-    let was = of(&left.routes);
-    let as_wanted = was == of(&desired.routes);
-    if as_wanted {
-        found.routes.retain(|route| route.destination != *to);
-        found.routes.extend(was);
+        Drifted::PolicyRule(rule) => {
+            let was = left.policy.contains(rule);
+            stand(&mut found.policy, *rule, was, &desired.policy)
+        }
+        // A route needs its device.
+        _ => {
+            let as_wanted = left.routes == desired.routes;
+            if as_wanted {
+                found.device_up = true;
+                found.routes.clone_from(&left.routes);
+            }
+            as_wanted
+        }
+    }
+}
+
+/// Lets an item count as it was left if that is as it is wanted.
+fn stand<T: Ord>(found: &mut BTreeSet<T>, item: T, was: bool, wanted: &BTreeSet<T>) -> bool {
+    let as_wanted = was == wanted.contains(&item);
+    if as_wanted && was {
+        found.insert(item);
+    } else if as_wanted {
+        found.remove(&item);
     }
     as_wanted
 }

@@ -115,7 +115,7 @@ impl DriftLedger {
 fn is_network(what: &Drifted) -> bool {
     matches!(
         what,
-        Drifted::Route(_) | Drifted::Device | Drifted::Setting(_)
+        Drifted::Route(_) | Drifted::PolicyRule(_) | Drifted::Device | Drifted::Setting(_)
     )
 }
 
@@ -152,11 +152,8 @@ fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
                 == wanted.is_some_and(|set| set.entries.contains(entry))
         }
         Drifted::Rules(family, ..) => rules_are_right(*family, state, desired),
-        Drifted::Route(to) => {
-            let held = state.routes.iter().any(|route| route.destination == *to);
-            let mut wanted = desired.routes.iter();
-            held == wanted.any(|route| route.destination == *to)
-        }
+        Drifted::Route(route) => state.routes.contains(route) == desired.routes.contains(route),
+        Drifted::PolicyRule(rule) => state.policy.contains(rule) == desired.policy.contains(rule),
         Drifted::Device => state.device_up && state.routes == desired.routes,
         Drifted::Timeouts => desired.timeouts.are_met_by(&state.timeouts),
         Drifted::Setting(name) => {

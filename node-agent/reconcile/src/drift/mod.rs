@@ -1,8 +1,7 @@
 //! Drift: what somebody else changed in the kernel since we left it.
 //!
 //! What was left is the shadow, not the plan: what never was in force is a failure to try again, and
-//! what the plan has changed since is work. Neither is drift. Nor is what follows the node's network
-//! by design: the sources of routes, and settings of single interfaces, which come and go with them.
+//! what the plan has changed since is work. Neither is drift.
 
 mod compare;
 mod leave;
@@ -12,10 +11,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use portolan_plan::Family;
 
-use crate::{Op, RealServerKey, SetEntry, SetId, SetRole, VirtualServerKey};
+use crate::{Op, PolicyRule, RealServerKey, Route, SetEntry, SetId, SetRole, VirtualServerKey};
 
 pub use compare::{drift, drift_of_network};
 pub use leave::leave;
@@ -37,7 +35,9 @@ pub enum Drifted {
     /// A chain, by table and name, or a jump into one of ours, by table and rule.
     Rules(Family, String, String),
     /// A route is gone, or new.
-    Route(IpNet),
+    Route(Route),
+    /// A policy rule is gone, or new.
+    PolicyRule(PolicyRule),
     /// The device is gone or down, and with it its routes.
     Device,
     /// A kernel setting has another value.
@@ -63,6 +63,8 @@ pub enum DriftKind {
     Rules,
     /// Routes.
     Route,
+    /// Policy rules.
+    PolicyRule,
     /// The device.
     Device,
     /// Kernel settings.
@@ -71,7 +73,7 @@ pub enum DriftKind {
 
 impl DriftKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::VirtualServer,
         Self::RealServer,
         Self::Weight,
@@ -79,6 +81,7 @@ impl DriftKind {
         Self::SetEntry,
         Self::Rules,
         Self::Route,
+        Self::PolicyRule,
         Self::Device,
         Self::KernelSetting,
     ];
@@ -93,6 +96,7 @@ impl DriftKind {
             Self::SetEntry => "set entry",
             Self::Rules => "rules",
             Self::Route => "route",
+            Self::PolicyRule => "policy rule",
             Self::Device => "device",
             Self::KernelSetting => "kernel setting",
         }
@@ -116,6 +120,7 @@ impl Drifted {
             Self::Entry(..) => DriftKind::SetEntry,
             Self::Rules(..) => DriftKind::Rules,
             Self::Route(_) => DriftKind::Route,
+            Self::PolicyRule(_) => DriftKind::PolicyRule,
             Self::Device => DriftKind::Device,
             Self::Setting(_) | Self::Timeouts => DriftKind::KernelSetting,
         }
@@ -129,7 +134,7 @@ impl Drifted {
             }
             Self::Set(set) | Self::Entry(set, _) => Subject::Set(*set),
             Self::Rules(family, ..) => Subject::Rules(*family),
-            Self::Route(_) | Self::Device => Subject::Link,
+            Self::Route(_) | Self::PolicyRule(_) | Self::Device => Subject::Link,
             Self::Setting(_) => Subject::Settings,
             Self::Timeouts => Subject::Timeouts,
         }
@@ -146,7 +151,7 @@ pub enum Subject {
     Set(SetId),
     /// Our rules of a family.
     Rules(Family),
-    /// The device and the routes over it.
+    /// The device, routes and policy rules.
     Link,
     /// Kernel settings.
     Settings,
@@ -162,8 +167,10 @@ impl Subject {
             Op::SetTimeouts { .. } => Self::Timeouts,
             Op::RaiseDevice { .. }
             | Op::RemoveDevice { .. }
-            | Op::PutRoute { .. }
-            | Op::DeleteRoute { .. } => Self::Link,
+            | Op::AddRoute { .. }
+            | Op::DeleteRoute { .. }
+            | Op::AddPolicyRule { .. }
+            | Op::DeletePolicyRule { .. } => Self::Link,
             Op::CreateSet { set, .. }
             | Op::ReplaceSet { set, .. }
             | Op::AddEntry { set, .. }
@@ -176,7 +183,7 @@ impl Subject {
             | Op::AddRealServer { server, .. }
             | Op::EditRealServer { server, .. }
             | Op::DeleteRealServer { server, .. } => Self::Server(*server),
-            Op::RetireDevice { .. } | Op::DestroySpareSet | Op::LoadScheduler { .. } => {
+            Op::RetireDevice { .. } | Op::DestroyLeftoverSet { .. } | Op::LoadScheduler { .. } => {
                 return None;
             }
         })

@@ -7,10 +7,10 @@ mod filter;
 mod mangle;
 mod nat;
 mod observed;
+mod raw;
 mod restore;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use portolan_plan::{Family, LocalDetection, Settings};
 
@@ -29,6 +29,8 @@ pub struct Jump {
     pub from: &'static str,
     /// Our chain, without [`CHAIN_PREFIX`].
     pub to: &'static str,
+    /// Whether it has to stand before what other programs put there.
+    pub first: bool,
 }
 
 /// Our part of one table.
@@ -61,6 +63,7 @@ impl Rules {
                 filter::table(family, settings),
                 mangle::table(family, settings, tells_pods),
                 nat::table(family, settings),
+                raw::table(family, settings),
             ],
         }
     }
@@ -71,19 +74,25 @@ impl Rules {
     }
 }
 
+/// Whether our jump from a chain of the kernel has to be its first rule.
+fn has_to_be_first(table: &str, chain: &str) -> bool {
+    let mut jumps = nat::JUMPS.iter();
+    table == "nat" && jumps.any(|jump| jump.first && jump.from == chain)
+}
+
 fn set(family: Family, role: SetRole) -> String {
     SetId { role, family }.to_string()
 }
 
-/// Our bit of the packet mark, as the tools print it.
-fn mark(settings: &Settings) -> String {
-    let bit = 1u32
-        .checked_shl(settings.masquerade.bit.into())
-        .unwrap_or_default();
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _: Result<(), std::fmt::Error> = write!(text, "{bit:#x}");
-    text
+/// A mark, as the tools print it.
+fn mark(bits: u32) -> String {
+    format!("{bits:#x}")
+}
+
+/// Keeps clients out of frontends that are for some sources only (S-86).
+fn guard(family: Family) -> String {
+    let (guarded, allow) = (set(family, SetRole::Guarded), set(family, SetRole::Allow));
+    format!("-m set --match-set {guarded} dst,dst -m set ! --match-set {allow} dst,dst,src -j DROP")
 }
 
 /// Matches packets to this set that do not come from what counts as a pod. Interfaces stand before

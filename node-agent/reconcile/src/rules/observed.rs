@@ -18,6 +18,8 @@ pub(super) struct ObservedTable {
     /// Rules of other chains that jump to one of ours, as `(chain, rest of the rule)`. Sorted,
     /// since their order among chains means nothing; a jump that stands twice is here twice.
     pub(super) jumps: Vec<(String, String)>,
+    /// Chains of the kernel in which a rule of somebody else stands before our jump, though ours has to be first.
+    pub(super) behind: BTreeSet<String>,
 }
 
 impl ObservedRules {
@@ -25,9 +27,12 @@ impl ObservedRules {
     pub fn parse(saved: &str) -> Self {
         let mut tables = BTreeMap::<String, ObservedTable>::new();
         let mut name = "";
+        // Chains of the kernel in this table with a rule that stands before whatever comes next.
+        let mut begun = BTreeSet::new();
         for line in saved.lines() {
             if let Some(table) = line.strip_prefix('*') {
                 name = table;
+                begun.clear();
             } else if let Some(declared) = line.strip_prefix(':') {
                 let chain = declared.split_whitespace().next().unwrap_or_default();
                 if chain.starts_with(CHAIN_PREFIX) {
@@ -48,7 +53,12 @@ impl ObservedRules {
                         .push(rule.into());
                 } else if jumps_to_ours(rule) {
                     let table = tables.entry(name.into()).or_default();
+                    if begun.contains(chain) && super::has_to_be_first(name, chain) {
+                        table.behind.insert(chain.into());
+                    }
                     table.jumps.push((chain.into(), rule.into()));
+                } else if !may_be_before(rule) {
+                    begun.insert(chain);
                 }
             }
         }
@@ -73,7 +83,13 @@ impl ObservedRules {
                 .iter()
                 .map(|(chain, rules)| (name(chain), rules.clone()))
                 .collect();
-            (table.name.to_owned(), ObservedTable { chains, jumps })
+            let behind = BTreeSet::new();
+            let observed = ObservedTable {
+                chains,
+                jumps,
+                behind,
+            };
+            (table.name.to_owned(), observed)
         });
         Self {
             tables: tables.collect(),
@@ -112,7 +128,14 @@ impl ObservedRules {
             ];
             let jumps = jumps.into_iter().flatten();
             let jumps = jumps.map(|(chain, rule)| format!("{chain} {rule}"));
-            differences.extend(chains.chain(jumps).map(|what| (name.clone(), what)));
+            let behind = left.behind.symmetric_difference(&right.behind);
+            let behind = behind.map(|chain| format!("{chain}: our jump is not the first rule"));
+            differences.extend(
+                chains
+                    .chain(jumps)
+                    .chain(behind)
+                    .map(|what| (name.clone(), what)),
+            );
         }
         differences
     }
@@ -127,9 +150,18 @@ impl ObservedRules {
 }
 
 fn jumps_to_ours(rule: &str) -> bool {
+    target(rule).is_some_and(|target| target.starts_with(CHAIN_PREFIX))
+}
+
+/// Whether a rule of somebody else may stand before a jump of ours that has to be first. Calico puts its own back
+/// to the first place whenever it looks, and translates only addresses that it assigned itself.
+fn may_be_before(rule: &str) -> bool {
+    target(rule).is_some_and(|target| target.starts_with("cali-"))
+}
+
+/// The chain or target that a rule leads to.
+fn target(rule: &str) -> Option<&str> {
     let mut words = rule.split_whitespace();
-    words.any(|word| word == "-j" || word == "-g")
-        && words
-            .next()
-            .is_some_and(|target| target.starts_with(CHAIN_PREFIX))
+    words.find(|word| *word == "-j" || *word == "-g")?;
+    words.next()
 }

@@ -8,7 +8,8 @@ use super::{CHAIN_PREFIX, Rules};
 
 /// The text that leads from `observed` to `rules`; `None` when there is nothing to do.
 ///
-/// Chains are replaced whole, jumps are inserted where they are missing, doubled ones go.
+/// Chains are replaced whole, jumps are inserted where they are missing, doubled ones go, and those that have to be
+/// first are moved there.
 pub fn restore_text(rules: &Rules, observed: &ObservedRules) -> Option<String> {
     let expected = ObservedRules::of(rules);
     if expected == *observed {
@@ -48,8 +49,11 @@ fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
     // Naming a chain creates it, or empties it: `restore` without flush does both.
     let chains: BTreeSet<_> = wanted.chains.keys().chain(found.chains.keys()).collect();
     lines.extend(chains.iter().map(|chain| format!(":{chain} - [0:0]")));
-    let missing = surplus(&wanted.jumps, &found.jumps);
-    let too_many = surplus(&found.jumps, &wanted.jumps);
+    let is_behind = |jump: &(String, String)| found.behind.contains(&jump.0);
+    let (moved, in_place): (Vec<_>, Vec<_>) = found.jumps.iter().cloned().partition(is_behind);
+    let missing = surplus(&wanted.jumps, &in_place);
+    let mut too_many = surplus(&in_place, &wanted.jumps);
+    too_many.extend(moved);
     lines.extend(
         too_many
             .iter()

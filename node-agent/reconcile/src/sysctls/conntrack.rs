@@ -10,6 +10,8 @@ use crate::host::Machine;
 const MOST_TRACKED: u32 = 1_048_576;
 /// So many tracked connections share a place in the hash table at most, on average.
 const TRACKED_PER_BUCKET: u32 = 4;
+/// How many connections are tracked at most.
+pub(super) const MAX: &str = "net.netfilter.nf_conntrack_max";
 /// How large the hash table is.
 pub(super) const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
 
@@ -42,6 +44,11 @@ pub(super) fn settings(
         (
             "nf_conntrack_tcp_timeout_close_wait",
             seconds(settings.tcp_close_wait),
+        ),
+        ("nf_conntrack_udp_timeout", seconds(settings.udp_timeout)),
+        (
+            "nf_conntrack_udp_timeout_stream",
+            seconds(settings.udp_stream_timeout),
         ),
         (
             "nf_conntrack_tcp_be_liberal",
@@ -96,7 +103,7 @@ mod tests {
                 min,
                 tcp_established: Period::seconds(0),
                 tcp_close_wait: Period::seconds(0),
-                tcp_be_liberal: false,
+                ..ConntrackSettings::default()
             };
             tracking(machine, settings).join(" ")
         };
@@ -133,14 +140,21 @@ mod tests {
             max_per_core: 0,
             tcp_established: Period::milliseconds(1500),
             tcp_close_wait: Period::seconds(0),
+            udp_timeout: Period::seconds(20),
+            udp_stream_timeout: Period::seconds(90),
             tcp_be_liberal: true,
             ..ConntrackSettings::default()
         };
         let found = tracking(Machine::default(), settings);
         assert_eq!(
             found,
-            ["tcp_be_liberal=1", "tcp_timeout_established=2"],
-            "S-179"
+            [
+                "tcp_be_liberal=1",
+                "tcp_timeout_established=2",
+                "udp_timeout=20",
+                "udp_timeout_stream=90",
+            ],
+            "S-179, S-235"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What somebody may do to a kernel by hand.
 
 use portolan_plan::Family;
-use portolan_reconcile::{LocalRoute, Observed, SetEntry, SetId, SetRole};
+use portolan_reconcile::{Observed, Route, SetEntry, SetId, SetRole};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -20,11 +20,12 @@ pub(crate) enum Hand {
     DeleteRoute,
     AddRoute,
     DeleteDevice,
+    DeletePolicyRule,
     Setting,
     Timeouts,
 }
 
-const HANDS: [Hand; 14] = [
+const HANDS: [Hand; 15] = [
     Hand::DeleteServer,
     Hand::EditServer,
     Hand::DeleteRealServer,
@@ -37,6 +38,7 @@ const HANDS: [Hand; 14] = [
     Hand::DeleteRoute,
     Hand::AddRoute,
     Hand::DeleteDevice,
+    Hand::DeletePolicyRule,
     Hand::Setting,
     Hand::Timeouts,
 ];
@@ -72,15 +74,16 @@ impl Hand {
                 state.routes.pop_first();
             }
             Self::AddRoute => {
-                let destination = "203.0.113.77/32".parse().unwrap();
-                state.routes.insert(LocalRoute {
-                    destination,
-                    source: None,
-                });
+                let to = "203.0.113.77/32".parse().unwrap();
+                state.routes.insert(Route::Range { to });
             }
             Self::DeleteDevice => {
                 state.device_up = false;
-                state.routes.clear();
+                let stays = |route: &Route| matches!(route, Route::Deliver { .. });
+                state.routes.retain(stays);
+            }
+            Self::DeletePolicyRule => {
+                state.policy.pop_first();
             }
             Self::Setting => {
                 let name = "net.ipv4.vs.conntrack".into();
@@ -129,7 +132,7 @@ impl Hand {
 
 fn add_entry(state: &mut Observed, set: SetId) {
     let entry = match set.role {
-        SetRole::Pods | SetRole::VipNet => SetEntry::Net(match set.family {
+        SetRole::Pods | SetRole::Ranges => SetEntry::Net(match set.family {
             Family::Ipv4 => "192.0.2.0/24".parse().unwrap(),
             Family::Ipv6 => "2001:db8:7::/64".parse().unwrap(),
         }),

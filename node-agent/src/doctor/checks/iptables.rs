@@ -111,16 +111,37 @@ fn chains<'a>(saved: &'a str, prefixes: &[&str]) -> impl Iterator<Item = &'a str
     listing::chains(saved).filter(|chain| prefixes.iter().any(|prefix| chain.starts_with(prefix)))
 }
 
-/// A bit that others write is not ours: packets are masqueraded that should not be, or the other way
+/// A bit that others write is not ours: packets are masqueraded or led to IPVS that should not be, or the other way
 /// round (S-172).
 pub(super) fn mark(facts: &Facts) -> Vec<Finding> {
     let check = Check::Mark;
     if facts.tables.is_err() {
         return Vec::new();
     }
-    let number = facts.node_or_default().settings.masquerade.bit;
+    let node = facts.node_or_default();
+    let (masquerade, capture) = (node.settings.masquerade.bit, node.settings.capture.bit);
+    let ours = [
+        (masquerade, "masquerade.bit", "what is masqueraded"),
+        (capture, "capture.bit", "what is led to IPVS"),
+    ];
+    let findings: Vec<_> = ours
+        .into_iter()
+        .filter_map(|(number, setting, meaning)| written_bit(facts, number, setting, meaning))
+        .collect();
+    match findings.is_empty() {
+        true => vec![Finding::ok(
+            check,
+            format!("nobody else writes bits {masquerade} and {capture}"),
+        )],
+        false => findings,
+    }
+}
+
+fn written_bit(facts: &Facts, number: u8, setting: &str, meaning: &str) -> Option<Finding> {
+    let settings = &facts.node_or_default().settings;
     let bit = bit(number);
-    let (mut writers, mut used) = (Vec::new(), bit);
+    let mut writers = Vec::new();
+    let mut used = settings.masquerade.mark() | settings.capture.mark();
     for (variant, family, saved) in facts.rules() {
         let others = listing::rules(saved).filter(|rule| !rule.chain.starts_with(CHAIN_PREFIX));
         for rule in others {
@@ -135,21 +156,66 @@ pub(super) fn mark(facts: &Facts) -> Vec<Finding> {
             }
         }
     }
-    vec![if writers.is_empty() {
-        Finding::ok(check, format!("nobody else writes bit {number}"))
-    } else {
-        let told = format!(
-            "rules of others write bit {number} of the packet mark, which says what is masqueraded: {}",
-            some(writers)
-        );
-        let free = (0..32).rev().find(|number| used & self::bit(*number) == 0);
-        let free = free.map_or_else(String::new, |free| format!(" (no rule uses {free} here)"));
-        let remedy = format!(
-            "another bit in spec.settings.masquerade.bit of the ProxyConfig{free}; rules in KUBE- \
-             chains are kube-proxy's or an old kubelet's, and go with them"
-        );
-        Finding::warn(check, told, remedy)
-    }]
+    if writers.is_empty() {
+        return None;
+    }
+    let told = format!(
+        "rules of others write bit {number} of the packet mark, which says {meaning}: {}",
+        some(writers)
+    );
+    let free = (0..32).rev().find(|number| used & self::bit(*number) == 0);
+    let free = free.map_or_else(String::new, |free| format!(" (no rule uses {free} here)"));
+    let remedy = format!(
+        "another bit in spec.settings.{setting} of the ProxyConfig{free}; rules in KUBE- \
+         chains are kube-proxy's or an old kubelet's, and go with them"
+    );
+    Some(Finding::warn(Check::Mark, told, remedy))
+}
+
+/// Tables of nftables whose programs decide about packets beside our rules, and what to do (S-212, S-213).
+const TABLES: [(&str, &str, &str); 2] = [
+    (
+        "cni_hostport",
+        "translates what comes to the node's addresses, whatever rules of iptables accepted: host ports take packets of \
+         node ports with the same number",
+        "give CNI's portmap the backend iptables (`\"backend\": \"iptables\"` in the node's CNI configuration), or use \
+         other ports",
+    ),
+    (
+        "firewalld",
+        "refuses what rules of iptables accepted: packets to Services that no zone lets in are lost",
+        "put the interfaces of pods into the zone trusted, and open node ports in the zone of the node's network \
+         (`firewall-cmd --permanent --add-port=30000-32767/tcp`)",
+    ),
+];
+
+/// Programs with base chains of their own in nftables: an ACCEPT of iptables holds for its own chains alone.
+pub(super) fn neighbours(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Neighbours;
+    let Ok(listed) = &facts.nft_tables else {
+        return Vec::new();
+    };
+    let is_there = |name: &str| {
+        let mut tables = listed.lines();
+        tables.any(|line| line.split_whitespace().nth(2) == Some(name))
+    };
+    let found = TABLES.into_iter().filter(|(name, ..)| is_there(name));
+    let findings: Vec<_> = found
+        .map(|(name, effect, remedy)| {
+            Finding::warn(
+                check,
+                format!("the table {name} of nftables {effect}"),
+                remedy,
+            )
+        })
+        .collect();
+    match findings.is_empty() {
+        true => vec![Finding::ok(
+            check,
+            "no table of nftables is known to be in the way",
+        )],
+        false => findings,
+    }
 }
 
 fn bit(number: u8) -> u32 {

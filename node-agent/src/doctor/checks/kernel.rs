@@ -1,6 +1,5 @@
 //! What the kernel has and how it is set.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use portolan_reconcile::sysctl_is_enough;
@@ -133,7 +132,7 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
     if facts.network.is_err() {
         return Vec::new();
     }
-    let others = |name: &str| name.contains("/arp_") || name.starts_with("net.bridge.");
+    let others = |name: &str| name.starts_with("net.bridge.");
     let needs_ipvs = |name: &str| name.starts_with("net.ipv4.vs.") && facts.servers.is_err();
     let wrong = wrong(facts, |name| !others(name) && !needs_ipvs(name));
     if wrong.is_empty() {
@@ -141,18 +140,12 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
         return vec![Finding::ok(check, format!("the plan asks for {asked}"))];
     }
     // A limit that is another one does not keep packets from going where they should.
-    let limits = |wrong: &Wrong| wrong.name.starts_with("net.netfilter.");
+    let limits = |wrong: &Wrong| {
+        wrong.name.starts_with("net.netfilter.") || wrong.name.ends_with("_reserved_ports")
+    };
     let (limits, vital): (Vec<_>, Vec<_>) = wrong.into_iter().partition(limits);
     let told = |wrong: &[Wrong]| some(wrong.iter().map(Wrong::told));
     let fail = (!vital.is_empty()).then(|| Finding::fail(check, told(&vital), set(&vital)));
     let warn = (!limits.is_empty()).then(|| Finding::warn(check, told(&limits), set(&limits)));
     fail.into_iter().chain(warn).collect()
-}
-
-/// The interfaces that settings are about, each once: `net/ipv4/conf/eth0/arp_ignore`.
-pub(super) fn interfaces(wrong: &[Wrong]) -> BTreeSet<&str> {
-    let names = wrong.iter();
-    names
-        .filter_map(|wrong| wrong.name.rsplit('/').nth(1))
-        .collect()
 }

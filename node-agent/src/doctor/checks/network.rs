@@ -4,33 +4,10 @@ use std::net::IpAddr;
 
 use portolan_reconcile::{HostAddress, HostInterface, InterfaceKind, Ipv6Off, Network};
 
-use super::kernel::{Wrong, interfaces, set, wrong};
+use super::kernel::{Wrong, set, wrong};
 use super::some;
-use crate::doctor::facts::reverse_path as setting;
+use crate::doctor::facts::{IPV6_FORWARDING, reverse_path as setting};
 use crate::doctor::{Check, Facts, Finding};
-
-/// Nobody but its owner answers for a balancer's address (S-176, S-177).
-pub(super) fn strict_arp(facts: &Facts) -> Vec<Finding> {
-    let check = Check::StrictArp;
-    if facts.network.is_err() {
-        return Vec::new();
-    }
-    if !facts.node_or_default().settings.strict_arp {
-        let told = "spec.settings.strictARP of the ProxyConfig is off, so it is not asked for";
-        return vec![Finding::ok(check, told)];
-    }
-    let wrong = wrong(facts, |name| name.contains("/arp_"));
-    vec![if wrong.is_empty() {
-        Finding::ok(check, "every interface answers for its own addresses only")
-    } else {
-        let told = format!(
-            "{} may answer for addresses of balancers that another machine has: {}",
-            some(interfaces(&wrong)),
-            some(wrong.iter().map(Wrong::told))
-        );
-        Finding::fail(check, told, set(&wrong))
-    }]
-}
 
 /// What the kernel is told by `rp_filter`.
 const STRICT: u32 = 1;
@@ -135,6 +112,26 @@ pub(super) fn bridges(facts: &Facts) -> Vec<Finding> {
     }]
 }
 
+/// Answers of pods to others pass the node only where it forwards. The agent does not switch that on: with it the
+/// kernel stops to learn routes from router advertisements (S-239).
+fn forwards_no_ipv6(facts: &Facts) -> Option<Finding> {
+    let desired = facts.desired()?;
+    let mut served = desired.virtual_servers.keys();
+    let serves = served.any(|server| server.address.is_ipv6());
+    if !serves || facts.sysctl(IPV6_FORWARDING) != Some("0") {
+        return None;
+    }
+    let told = format!(
+        "Services have IPv6 addresses, and this node passes no IPv6 packets on ({IPV6_FORWARDING} is 0): clients \
+         elsewhere get no answers of its pods"
+    );
+    let remedy = format!(
+        "`sysctl -w {IPV6_FORWARDING}=1`; where the node learns its default route from a router, also \
+         net.ipv6.conf.INTERFACE.accept_ra=2, or it loses that"
+    );
+    Some(Finding::fail(Check::Ipv6, told, remedy))
+}
+
 /// A node without IPv6 serves IPv4 alone, which is wrong only if its plan gives it IPv6 (S-182).
 pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
     let check = Check::Ipv6;
@@ -142,6 +139,9 @@ pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
         return Vec::new();
     };
     let lacks = facts.desired().and_then(|desired| desired.lacks_ipv6);
+    if let Some(finding) = forwards_no_ipv6(facts) {
+        return vec![finding];
+    }
     vec![match (network.host.machine.ipv6_off, lacks) {
         (None, _) => Finding::ok(check, "this node has IPv6"),
         (Some(_), None) => Finding::ok(check, "it is off on this node, which serves IPv4 alone"),

@@ -1,14 +1,16 @@
 //! What the plan on disk wants and the kernel does not have. Without a plan nothing can be missing.
 
-use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
+use portolan_plan::Family;
 use portolan_reconcile::rules::{ObservedRules, Rules};
-use portolan_reconcile::{Desired, Network, SetRole};
+use portolan_reconcile::{Desired, Network, SetRole, VirtualServerKey};
 
 use super::{BY_THE_AGENT, some, unless_privileged};
 use crate::doctor::{Check, Facts, Finding};
 
-/// The device that carries our routes.
+/// The device that routes to service ranges lead to.
 pub(super) fn device(facts: &Facts) -> Vec<Finding> {
     let (check, device) = (Check::Device, &facts.device);
     let network = match &facts.network {
@@ -28,73 +30,124 @@ pub(super) fn device(facts: &Facts) -> Vec<Finding> {
     vec![if network.device_up {
         Finding::ok(check, format!("{device} is up"))
     } else {
-        let told = format!("{device} is not there, or down, and with it all routes of Services");
+        let told =
+            format!("{device} is not there, or down, and with it the routes to service ranges");
         let remedy = format!("`ip link set {device} up` if it is there; else {BY_THE_AGENT}");
         Finding::fail(check, told, remedy)
     }]
 }
 
-/// Routes that are missing, and what keeps a service range from being routed as a whole (S-30).
+/// Routes and policy rules that are missing, and what lies in a service range (S-30).
 pub(super) fn routes(facts: &Facts) -> Vec<Finding> {
     let check = Check::Routes;
     let (Ok(network), Some(desired)) = (&facts.network, facts.desired()) else {
         return Vec::new();
     };
-    let mut findings: Vec<_> = shadows(&desired, network).collect();
+    let own = own_cluster_ip(&desired, network);
+    let mut findings: Vec<_> = shadows(&desired, network, own).collect();
+    findings.extend(own.map(left_to_a_program));
     // A device that is down has none, and is told by itself.
     if network.device_up {
         findings.extend(missing_routes(facts, &desired, network));
     }
     if findings.is_empty() {
-        let told = format!("all {} are there", desired.routes.len());
+        let told = format!(
+            "all {} are there, and all {} policy rules",
+            desired.routes.len(),
+            desired.policy.len()
+        );
         findings.push(Finding::ok(check, told));
     }
     findings
 }
 
-fn missing_routes(facts: &Facts, desired: &Desired, network: &Network) -> Option<Finding> {
-    let held: BTreeSet<_> = network
-        .routes
-        .iter()
-        .map(|route| route.destination)
-        .collect();
-    let missing = desired.routes.iter();
-    let missing: Vec<_> = missing
-        .filter(|route| !held.contains(&route.destination))
-        .collect();
-    let first = missing.first()?.text(&facts.device);
-    let told = format!(
-        "addresses are not routed to IPVS: {}",
-        some(missing.iter().map(|route| route.destination))
-    );
-    let remedy = format!("`ip route add {first}` and so on, or {BY_THE_AGENT}");
-    Some(Finding::fail(Check::Routes, told, remedy))
+fn missing_routes(facts: &Facts, desired: &Desired, network: &Network) -> Vec<Finding> {
+    let missing: Vec<_> = desired.routes.difference(&network.routes).collect();
+    let mut findings = Vec::new();
+    if let Some(first) = missing.first() {
+        let told = format!("routes are missing: {}", some(&missing));
+        let (family, first) = (option(first.family()), first.text(&facts.device));
+        let remedy = format!("`ip{family} route add {first}` and so on, or {BY_THE_AGENT}");
+        findings.push(Finding::fail(Check::Routes, told, remedy));
+    }
+    let missing: Vec<_> = desired.policy.difference(&network.policy).collect();
+    if let Some(first) = missing.first() {
+        let told = format!(
+            "packets to Services do not come to IPVS, since policy rules are missing: {}",
+            some(&missing)
+        );
+        let family = option(first.family);
+        let remedy = format!("`ip{family} rule add {first}` and so on, or {BY_THE_AGENT}");
+        findings.push(Finding::fail(Check::Routes, told, remedy));
+    }
+    findings
 }
 
-/// Where something of the node lies in a service range, each address of it is routed by itself, and
-/// those of no Service go wherever that leads.
-fn shadows<'a>(desired: &'a Desired, network: &'a Network) -> impl Iterator<Item = Finding> + 'a {
+/// NodeLocal DNSCache puts the cluster IP of the DNS Service on an interface of the node, and is bypassed where the
+/// Service is served there as well (S-240).
+fn own_cluster_ip(desired: &Desired, network: &Network) -> Option<IpAddr> {
+    let is_cluster_ip = |server: &&VirtualServerKey| {
+        let mut ranges = desired.service_ranges.iter();
+        ranges.any(|range| range.contains(&server.address)) && network.host.owns(server.address)
+    };
+    let mut servers = desired.virtual_servers.keys();
+    servers.find(is_cluster_ip).map(|server| server.address)
+}
+
+fn left_to_a_program(address: IpAddr) -> Finding {
+    let told = format!(
+        "cluster IP {address} is on an interface of this node: whoever listens there, like NodeLocal DNSCache, gets no \
+         packets, since the Service's endpoints do"
+    );
+    let range = IpNet::from(address);
+    let remedy = format!(
+        "name {range} in spec.settings.excludeCIDRs of the ProxyConfig, and the Service is left to that program"
+    );
+    Finding::warn(Check::Routes, told, remedy)
+}
+
+/// What `ip` takes for a family.
+fn option(family: Family) -> &'static str {
+    match family {
+        Family::Ipv4 => "",
+        Family::Ipv6 => " -6",
+    }
+}
+
+/// Where something of the node lies in a service range, connections to what no Service uses of it are not refused.
+/// A cluster IP of the node's own is told by itself.
+fn shadows<'a>(
+    desired: &'a Desired,
+    network: &'a Network,
+    own: Option<IpAddr>,
+) -> impl Iterator<Item = Finding> + 'a {
     let host = &network.host;
     let ranges = desired.service_ranges.iter();
-    ranges.filter(|range| !host.leaves_free(range)).map(|range| {
+    ranges.filter_map(move |range| {
+        if host.leaves_free(range) {
+            return None;
+        }
         let inside = host.routes.iter().map(|route| route.destination);
         let inside = inside.filter(|destination| range.contains(destination));
         let routes = inside.map(|destination| format!("the route to {destination}"));
-        let addresses = host.addresses.iter();
-        let addresses = addresses.filter(|host| range.contains(&host.address));
+        let addresses = host.addresses.iter().filter(|host| {
+            range.contains(&host.address) && own != Some(host.address)
+        });
         let addresses =
             addresses.map(|host| format!("address {} on {}", host.address, host.interface));
         let gateways = host.routes.iter().filter_map(|route| route.gateway);
         let gateways = gateways.filter(|gateway| range.contains(gateway));
         let gateways = gateways.map(|gateway| format!("next hop {gateway}"));
+        let mut inside = routes.chain(addresses).chain(gateways).peekable();
+        inside.peek()?;
         let told = format!(
-            "in the service range {range} lies {}: it is routed address by address, and addresses of \
-             no Service go elsewhere",
-            some(routes.chain(addresses).chain(gateways))
+            "in the service range {range} lies {}: connections to addresses and ports of it that no Service \
+             uses are not refused",
+            some(inside)
         );
         let remedy = "remove it (`ip route show table all` names its device and protocol), or give it or \
                       the Services another range";
-        Finding::warn(Check::Routes, told, remedy)
+        Some(Finding::warn(Check::Routes, told, remedy))
     })
 }
 

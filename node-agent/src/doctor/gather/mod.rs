@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use portolan_reconcile::{Network, VirtualServer, VirtualServerKey};
 
-use super::facts::{Facts, Looked, RUN_ESTIMATION, Sets, reverse_path};
+use super::facts::{Facts, IPV6_FORWARDING, Looked, RUN_ESTIMATION, Sets, reverse_path};
 use crate::kernel::IptablesChoice;
 use crate::kernel::linux::{
     self, Links, MODULES, Servers, Tables, is_module_loaded, machine, nft_tables, read_sysctl,
@@ -105,7 +105,11 @@ fn sets() -> Looked<Sets> {
 fn sysctls(facts: &Facts) -> BTreeMap<Arc<str>, Arc<str>> {
     let interfaces = facts.network.iter().flat_map(|net| &net.host.interfaces);
     let reverse = interfaces.map(|interface| reverse_path(&interface.name));
-    let more = [reverse_path("all"), RUN_ESTIMATION.into()];
+    let more = [
+        reverse_path("all"),
+        RUN_ESTIMATION.into(),
+        IPV6_FORWARDING.into(),
+    ];
     let wanted = facts.wanted_sysctls().into_keys();
     let names = wanted.chain(reverse).chain(more);
     names.filter_map(|name| read_sysctl(&name)).collect()

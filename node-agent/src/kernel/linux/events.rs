@@ -1,4 +1,5 @@
-//! Hears of changes of the node's network: links, addresses and routes of both families.
+//! Hears of changes of the node's network: links, addresses, routes and policy rules of both families; and of rules of
+//! nf_tables, among them those that iptables writes there.
 //!
 //! What an event says does not matter, only that there was one: whoever is told looks at the whole
 //! network again. So events that are lost cost nothing, and many that come together are told once.
@@ -10,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netlink_sys::Socket;
-use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -18,8 +19,45 @@ use tracing::warn;
 
 use crate::kernel::KernelError;
 
-/// Groups of rtnetlink: links, IPv4 and IPv6 addresses, IPv4 and IPv6 routes.
-const GROUPS: [u32; 5] = [1, 5, 9, 7, 11];
+/// What is listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// Links, addresses, routes and policy rules; but for what the socket of this port (our own) causes.
+    Network(u32),
+    /// Rules of nf_tables. What we cause ourselves, programs do for us.
+    Rules,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Network(_) => "links, addresses, routes and policy rules",
+            Self::Rules => "rules of nf_tables",
+        }
+    }
+
+    fn protocol(self) -> isize {
+        match self {
+            Self::Network(_) => NETLINK_ROUTE,
+            Self::Rules => NETLINK_NETFILTER,
+        }
+    }
+
+    /// Groups of rtnetlink: links, IPv4 and IPv6 addresses, routes and policy rules. Of netfilter: `NFNLGRP_NFTABLES`.
+    fn groups(self) -> &'static [u32] {
+        match self {
+            Self::Network(_) => &[1, 5, 9, 7, 11, 8, 19],
+            Self::Rules => &[7],
+        }
+    }
+
+    fn is_own(self, sender: Option<u32>) -> bool {
+        match self {
+            Self::Network(own_port) => sender == Some(own_port),
+            Self::Rules => false,
+        }
+    }
+}
 
 /// How long events are gathered from the first one on: who changes one thing changes more.
 const GATHER: Duration = Duration::from_millis(50);
@@ -45,17 +83,37 @@ impl Events {
     ///
     /// # Errors
     /// When the socket or the thread cannot be had.
-    pub fn listen(own_port: u32, ring: impl Fn() + Send + 'static) -> Result<Self, KernelError> {
-        let failed = |error: &dyn std::error::Error| KernelError::new(ACTION, &error.to_string());
-        let socket = open().map_err(|error| failed(&error))?;
+    pub fn of_network(
+        own_port: u32,
+        ring: impl Fn() + Send + 'static,
+    ) -> Result<Self, KernelError> {
+        Self::listen(Subject::Network(own_port), "network events", ring)
+    }
+
+    /// Rings for changes of any rule of nf_tables in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When the socket or the thread cannot be had.
+    pub fn of_rules(ring: impl Fn() + Send + 'static) -> Result<Self, KernelError> {
+        Self::listen(Subject::Rules, "rule events", ring)
+    }
+
+    fn listen(
+        subject: Subject,
+        thread: &str,
+        ring: impl Fn() + Send + 'static,
+    ) -> Result<Self, KernelError> {
+        let action = format!("listen to changes of {}", subject.name());
+        let failed = |error: &dyn std::error::Error| KernelError::new(&action, &error.to_string());
+        let socket = open(subject).map_err(|error| failed(&error))?;
         let (life, end) = UnixStream::pair().map_err(|error| failed(&error))?;
         let listener = Listener {
-            own_port,
+            subject,
             end,
             ring: Box::new(ring),
         };
         let thread = std::thread::Builder::new()
-            .name("network events".into())
+            .name(thread.into())
             .spawn(move || listener.run(socket))
             .map_err(|error| failed(&error))?;
         Ok(Self {
@@ -69,25 +127,23 @@ impl Drop for Events {
     fn drop(&mut self) {
         drop(self.life.take());
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            warn!("the thread that listened to the network had panicked");
+            warn!("a thread that listened to changes of others had panicked");
         }
     }
 }
 
-const ACTION: &str = "listen to changes of links, addresses and routes";
-
-fn open() -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
+fn open(subject: Subject) -> io::Result<Socket> {
+    let mut socket = Socket::new(subject.protocol())?;
     socket.bind_auto()?;
     socket.set_non_blocking(true)?;
-    for group in GROUPS {
-        socket.add_membership(group)?;
+    for group in subject.groups() {
+        socket.add_membership(*group)?;
     }
     Ok(socket)
 }
 
 struct Listener {
-    own_port: u32,
+    subject: Subject,
     end: UnixStream,
     ring: Box<dyn Fn() + Send>,
 }
@@ -114,12 +170,13 @@ impl Listener {
             if began.elapsed() > LONGEST_WAIT {
                 wait = FIRST_WAIT;
             }
-            warn!(%error, again_in = ?wait, "cannot {ACTION}; the sync period does it meanwhile");
+            let subject = self.subject.name();
+            warn!(%error, again_in = ?wait, "cannot listen to changes of {subject}; the sync period does it meanwhile");
             if self.ends_within(wait) {
                 return;
             }
             wait = (wait * 2).min(LONGEST_WAIT);
-            opened = open();
+            opened = open(self.subject);
             // What happened meanwhile was not heard.
             gathering = Gathering::default();
             gathering.note(Instant::now());
@@ -185,7 +242,7 @@ impl Listener {
         let mut buffer = [0; 16];
         loop {
             match recv(socket, &mut buffer, RecvFlags::empty()) {
-                Ok((length, _)) => foreign |= sender(&buffer[..length]) != Some(self.own_port),
+                Ok((length, _)) => foreign |= !self.subject.is_own(sender(&buffer[..length])),
                 // The kernel dropped events because we were slow.
                 Err(Errno::NOBUFS) => foreign = true,
                 Err(Errno::AGAIN) => return Ok(foreign),

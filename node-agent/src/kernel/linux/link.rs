@@ -1,7 +1,8 @@
-//! Our device, the routes over it, and the node's own addresses and routes, through rtnetlink.
+//! Our device, routes and policy rules, and the node's own addresses and routes, through rtnetlink.
 
 mod connection;
 mod messages;
+mod routes;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use netlink_packet_route::link::LinkFlags;
-use netlink_packet_route::route::RouteMessage;
-use portolan_reconcile::{LocalRoute, Network, Op};
-use rtnetlink::{Error, Handle, LinkDummy, LinkUnspec, RouteMessageBuilder};
+use portolan_plan::Family;
+use portolan_reconcile::{Network, Op, PolicyRule, Route};
+use rtnetlink::{Error, Handle, IpVersion, LinkDummy, LinkUnspec, RouteMessageBuilder};
 
 use self::connection::{Connection, Failure};
 use crate::kernel::KernelError;
@@ -61,7 +62,7 @@ impl Links {
         observed.map_err(|error| KernelError::new("read addresses and routes", &error))
     }
 
-    /// Does operations on the device and its routes in order, and answers each.
+    /// Does operations on the device, routes and policy rules in order, and answers each.
     pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         // Routes name the device by a number, which one look finds for all of them.
         let mut index = None;
@@ -78,8 +79,8 @@ impl Links {
 
 fn explain(op: &Op, failure: &Failure) -> KernelError {
     let told = match op {
-        Op::PutRoute { device, route }
-            if failure.errno() == Some(EACCES) && !route.destination.addr().is_ipv4() =>
+        Op::AddRoute { device, route }
+            if failure.errno() == Some(EACCES) && route.family() == Family::Ipv6 =>
         {
             KernelError::new(op, &ipv6_is_off(failure, device))
         }
@@ -125,18 +126,24 @@ async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
     ];
     for asked in families {
         let family = asked.header.address_family;
-        let mut routes = handle.route().get(asked).execute();
-        while let Some(route) = routes.try_next().await? {
+        let mut all = handle.route().get(asked).execute();
+        while let Some(route) = all.try_next().await? {
             // A kernel without IPv6 lists the routes of all other families when asked for its.
-            if messages::is_learnt(&route) || route.header.address_family != family {
+            if routes::is_learnt(&route) || route.header.address_family != family {
                 continue;
             }
-            match (index, messages::oif(&route)) {
-                (Some(ours), Some(oif)) if ours == oif => {
-                    found.routes.extend(messages::local_route(&route));
-                }
-                _ => found.host.routes.extend(messages::host_route(&route)),
+            if routes::is_ours(&route) || routes::is_over(&route, index) {
+                found.routes.extend(routes::route(&route, index));
+            } else {
+                found.host.routes.extend(routes::host_route(&route));
             }
+        }
+    }
+    // A kernel without IPv6 lists the rules of all other families when asked for its; a set holds each once.
+    for family in [IpVersion::V4, IpVersion::V6] {
+        let mut rules = handle.rule().get(family).execute();
+        while let Some(rule) = rules.try_next().await? {
+            found.policy.extend(routes::policy_rule(&rule));
         }
     }
     Ok(found)
@@ -186,14 +193,23 @@ async fn apply(handle: Handle, op: &Op, index: &mut Option<u32>) -> Result<(), E
                 _ => Ok(()),
             }
         }
-        Op::PutRoute { device, route } => {
-            let message = message(&handle, device, index, route).await?;
+        Op::AddRoute { device, route } => {
+            let index = device_of(&handle, device, index, route).await?;
+            let message = routes::message(route, index);
+            // A range may still be routed over a device that we had under another name.
             handle.route().add(message).replace().execute().await
         }
         Op::DeleteRoute { device, route } => {
-            let message = message(&handle, device, index, route).await?;
+            let index = device_of(&handle, device, index, route).await?;
+            let message = routes::message(route, index);
             handle.route().del(message).execute().await
         }
+        Op::AddPolicyRule { rule } => {
+            let mut request = handle.rule().add();
+            *request.message_mut() = routes::rule_message(rule);
+            request.execute().await
+        }
+        Op::DeletePolicyRule { rule } => delete(&handle, rule).await,
         _ => Err(Error::RequestFailed),
     }
 }
@@ -222,16 +238,25 @@ async fn index_of(handle: &Handle, device: &str) -> Result<u32, Error> {
     Ok(found.index)
 }
 
-async fn message(
+/// The number of the device, which a look finds once; the route that delivers is over `lo`.
+async fn device_of(
     handle: &Handle,
     device: &str,
     known: &mut Option<u32>,
-    route: &LocalRoute,
-) -> Result<RouteMessage, Error> {
+    route: &Route,
+) -> Result<u32, Error> {
+    if matches!(route, Route::Deliver { .. }) {
+        return Ok(0);
+    }
     let index = match *known {
         Some(index) => index,
         None => index_of(handle, device).await?,
     };
     *known = Some(index);
-    Ok(messages::route_message(index, route))
+    Ok(index)
+}
+
+async fn delete(handle: &Handle, rule: &PolicyRule) -> Result<(), Error> {
+    let message = routes::rule_message(rule);
+    handle.rule().del(message).execute().await
 }

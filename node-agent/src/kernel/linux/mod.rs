@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use portolan_plan::Family;
+use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, VirtualServerKey};
 
 use super::{Kernel, KernelError, StaleFlows};
@@ -168,16 +169,22 @@ impl Kernel for LinuxKernel {
         Ok(Observed {
             device_up: network.device_up,
             routes: network.routes,
+            policy: network.policy,
             host: network.host,
             virtual_servers: virtual_servers?,
             loaded_schedulers: BTreeSet::new(),
             sets: sets?,
-            spare_set: self.sets.has_spare()?,
+            leftover_sets: self.sets.leftovers()?,
             rules,
             unread_rules,
             sysctls,
             timeouts: timeouts?,
         })
+    }
+
+    fn rules(&mut self) -> Vec<(Family, Result<ObservedRules, KernelError>)> {
+        let reading = self.rules.begin_reading();
+        self.rules.observe(reading).into()
     }
 
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {

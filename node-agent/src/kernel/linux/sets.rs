@@ -1,10 +1,10 @@
 //! Address sets through netfilter's netlink, many entries in one message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipset_rs::{CreateOptions, Entry, Set, SetType, Socket};
 use portolan_plan::{Family, Protocol};
-use portolan_reconcile::{ObservedSet, Op, SPARE_SET, SetEntry, SetId, SetKind};
+use portolan_reconcile::{LEFTOVER_SETS, ObservedSet, Op, SPARE_SET, SetEntry, SetId, SetKind};
 
 use crate::kernel::KernelError;
 
@@ -49,12 +49,14 @@ impl Sets {
         names.map_err(|error| KernelError::new("read sets", &error))
     }
 
-    /// Whether the set is there that is filled to take the place of another.
+    /// Those of [`LEFTOVER_SETS`] that are there.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn has_spare(&mut self) -> Result<bool, KernelError> {
-        Ok(self.names()?.iter().any(|name| name == SPARE_SET))
+    pub fn leftovers(&mut self) -> Result<BTreeSet<&'static str>, KernelError> {
+        let names = self.names()?;
+        let there = |name: &&str| names.iter().any(|other| other == name);
+        Ok(LEFTOVER_SETS.into_iter().filter(there).collect())
     }
 
     /// Does operations in order, many entries in one message.
@@ -95,7 +97,7 @@ impl Sets {
                 .create(&set.to_string(), *set, *max_elements)
                 .map_err(failed),
             Op::DestroySet { set } => self.socket.destroy(&set.to_string()).map_err(failed),
-            Op::DestroySpareSet => self.socket.destroy(SPARE_SET).map_err(failed),
+            Op::DestroyLeftoverSet { name } => self.socket.destroy(name).map_err(failed),
             Op::ReplaceSet {
                 set,
                 max_elements,

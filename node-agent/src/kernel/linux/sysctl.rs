@@ -31,11 +31,7 @@ pub fn apply(op: &Op) -> Result<(), KernelError> {
         return Err(KernelError::new(op, "no kernel setting"));
     };
     let written = std::fs::write(path(name), value.as_bytes());
-    written.or_else(|error| {
-        // An interface that went away meanwhile, or that speaks no IPv4, has nothing to be set.
-        if error.kind() == ErrorKind::NotFound && name.starts_with("net/ipv4/conf/") {
-            return Ok(());
-        }
+    written.map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::NotFound => missing(name),
             ErrorKind::ReadOnlyFilesystem => {
@@ -44,7 +40,7 @@ pub fn apply(op: &Op) -> Result<(), KernelError> {
             }
             _ => "is /proc/sys writable for this process?",
         };
-        Err(KernelError::new(op, &format_args!("{error}; {hint}")))
+        KernelError::new(op, &format_args!("{error}; {hint}"))
     })?;
     match read(name) {
         Some((_, found)) if !sysctl_is_enough(name, &found, value) => {
@@ -73,21 +69,11 @@ mod tests {
 
     #[test]
     fn names_of_interfaces_may_hold_dots() {
-        let vlan = "net/ipv4/conf/eth0.100/arp_ignore";
-        let file = "/proc/sys/net/ipv4/conf/eth0.100/arp_ignore";
+        let vlan = "net/ipv4/conf/eth0.100/rp_filter";
+        let file = "/proc/sys/net/ipv4/conf/eth0.100/rp_filter";
         assert_eq!(path(vlan), PathBuf::from(file));
         let file = "/proc/sys/net/ipv4/vs/conntrack";
         assert_eq!(path("net.ipv4.vs.conntrack"), PathBuf::from(file));
-    }
-
-    #[test]
-    fn an_interface_that_is_gone_needs_no_setting() {
-        let written = |name: &str| {
-            let (name, value) = (name.into(), "1".into());
-            apply(&Op::WriteSysctl { name, value })
-        };
-        assert_eq!(written("net/ipv4/conf/none-such.7/arp_ignore"), Ok(()));
-        assert!(written("net/ipv4/none-such/arp_ignore").is_err());
     }
 
     #[test]
