@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::batch::{Outcome, Unit};
 use super::Done;
+use super::batch::{Outcome, Unit};
 use super::copy::Copy;
 use crate::closing::Count;
 use crate::nested::{self, Binary};

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use super::COMMAND;
 use super::batch::{Splitter, Unit};
+use super::copy::Copy;
 use super::schedule::{Batch, Event};
 use super::work::How;
-use super::COMMAND;
-use super::copy::Copy;
 use crate::nested;
 use crate::process::{self, Priority};
 use crate::progress::say;

@@ -355,7 +355,10 @@ const BESIDE_UNITS: [&str; 8] = [
 /// Whether a file of the lab runs no unit.
 fn is_beside_units(path: &Path) -> bool {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let is_listed = |name: &&str| path.strip_prefix(LAB).is_ok_and(|path| path == Path::new(name));
+    let is_listed = |name: &&str| {
+        path.strip_prefix(LAB)
+            .is_ok_and(|path| path == Path::new(name))
+    };
     stem.ends_with("tests") || BESIDE_UNITS.iter().any(|name| is_listed(&name))
 }
 

@@ -226,7 +226,10 @@ fn data_settings_and_the_lab_run_what_uses_them_again() {
     let mut own = BESIDE_UNITS.map(|name| format!("{LAB}/{name}")).to_vec();
     own.push(format!("{LAB}/src/verify/inputs_tests.rs"));
     for path in &own {
-        assert!(project().0.0.contains_key(Path::new(path)), "{path} is gone");
+        assert!(
+            project().0.0.contains_key(Path::new(path)),
+            "{path} is gone"
+        );
     }
     let own: Vec<_> = own.iter().map(String::as_str).collect();
     let beside = after_change_of(&own);

@@ -22,13 +22,13 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::closing::Count;
 use crate::progress::{print, say, seconds};
 use crate::semantics::{self, Ran, Verdict};
 use crate::tiers::{Resource, TIERS, Tier, Work};
-use crate::{cache, mirror, nested, packages};
+use crate::{cache, packages};
 use batch::{Outcome, Unit};
 use copy::Copy;
 use inputs::Inputs;

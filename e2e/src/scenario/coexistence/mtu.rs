@@ -83,7 +83,10 @@ fn ranges_are_whole(lab: &Lab<'_>) -> Result<()> {
         Program::Ip.run(&["address", "add", ADDRESS, "dev", "eth0"])?;
         let looked = waits.eventually("a policy rule that comes back", PATIENCE, || {
             let rules = Program::Ip.run(&["rule", "show"])?;
-            ensure!(rules.lines().any(|line| line.starts_with(LOOKED_AT)), "{LOOKED_AT} is not among\n{rules}");
+            ensure!(
+                rules.lines().any(|line| line.starts_with(LOOKED_AT)),
+                "{LOOKED_AT} is not among\n{rules}"
+            );
             Ok(())
         });
         let routes = Program::Ip.run(&["-4", "route", "show"]);
