@@ -51,7 +51,7 @@ fn desired_prints_what_the_kernel_would_be_given() {
     assert_eq!((code, said.as_str()), (0, ""));
     let document: DesiredDocument = serde_json::from_str(&out).unwrap();
     assert_eq!(document.virtual_servers.len(), 5);
-    let route = "10.96.0.0/12 dev portolan0 proto 112 metric 10270".to_owned();
+    let route = "10.96.0.0/12 dev portolan0 proto 112 src 192.168.50.1 metric 10270".to_owned();
     assert!(document.routes.contains(&route), "{:?}", document.routes);
     assert_eq!(document.policy_rules["IPv6"].len(), 3);
 }

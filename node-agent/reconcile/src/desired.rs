@@ -354,7 +354,7 @@ impl<'a> Builder<'a> {
         for range in &ranges {
             self.sets.nets(SetRole::Ranges, *range);
         }
-        let routes = route::routes(ranges.into_iter(), &node.settings.capture, host);
+        let routes = route::routes(ranges.into_iter(), node, host);
         for key in &self.desired.contested {
             self.sets.settle(*key);
         }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use portolan_plan::Family;
 
+use crate::route::Route;
 use crate::rules::{ObservedRules, restore_text};
 use crate::{Desired, DesiredSet, Observed, ObservedSet, Op, Owned, SetId, SetRole, sysctls};
 
@@ -300,7 +301,8 @@ fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for rule in observed.policy.difference(&desired.policy) {
         batch.push(Phase::Unlead, Op::DeletePolicyRule { rule: *rule });
     }
-    for route in observed.routes.difference(&desired.routes) {
+    let is_replaced = |route: &&Route| desired.routes.iter().any(|wanted| wanted.replaces(route));
+    for route in observed.routes.iter().filter(|route| !is_replaced(route)) {
         let (device, route) = (device(), *route);
         batch.push(Phase::Unroute, Op::DeleteRoute { device, route });
     }

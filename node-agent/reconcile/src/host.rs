@@ -99,6 +99,9 @@ pub struct HostAddress {
     pub peer: Option<IpAddr>,
     /// The interface that holds it; empty if that went away while we looked.
     pub interface: Arc<str>,
+    /// Whether it may be used. Over IPv6 one that is new is not before nobody else was found to have it, and never
+    /// if somebody was.
+    pub settled: bool,
 }
 
 impl HostAddress {
@@ -109,6 +112,7 @@ impl HostAddress {
             prefix_length: address.prefix_len(),
             peer: None,
             interface: interface.into(),
+            settled: true,
         }
     }
 
@@ -171,13 +175,21 @@ impl HostNetwork {
                 .all(|route| !range.contains(&route.destination))
     }
 
+    /// Whether the node's own connections can come from the address.
+    pub(crate) fn can_send_from(&self, address: IpAddr) -> bool {
+        let mut addresses = self.addresses.iter();
+        addresses.any(|host| host.address == address && host.settled)
+    }
+
     /// Whether this network asks for the same of us as another one, but for kernel settings: the same
     /// addresses, and the same of these ranges free. Pods that come and go bring interfaces, routes
     /// and link-local addresses, and change nothing of that.
     pub fn is_like(&self, other: &Self, ranges: &[IpNet]) -> bool {
-        let own = |host: &Self| -> BTreeSet<IpAddr> {
-            let all = host.addresses.iter().map(|host| host.address);
-            all.filter(|address| !is_of_one_link(*address)).collect()
+        let own = |host: &Self| -> BTreeSet<(IpAddr, bool)> {
+            let all = host.addresses.iter();
+            all.filter(|host| !is_of_one_link(host.address))
+                .map(|host| (host.address, host.settled))
+                .collect()
         };
         own(self) == own(other)
             && self.machine.ipv6_off == other.machine.ipv6_off
@@ -262,5 +274,17 @@ mod tests {
         off.machine.ipv6_off = Some(Ipv6Off::Disabled);
         assert!(!off.is_like(&before, &[]), "S-182");
         assert!(off.knows(Family::Ipv4) && !off.knows(Family::Ipv6));
+    }
+
+    #[test]
+    fn an_address_that_settles_asks_for_something() {
+        let before = network(&["fd00:50::1/64"], &[]);
+        let mut tentative = before.clone();
+        tentative.addresses[0].settled = false;
+        assert!(!tentative.is_like(&before, &[]), "S-37");
+        let of_the_link = network(&["fe80::1/64"], &[]);
+        let mut tentative = of_the_link.clone();
+        tentative.addresses[0].settled = false;
+        assert!(tentative.is_like(&of_the_link, &[]));
     }
 }

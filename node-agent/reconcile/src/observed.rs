@@ -120,6 +120,7 @@ impl Observed {
                 self.rules.insert(*family, (**rules).clone());
             }
             Op::AddRoute { route, .. } => {
+                self.routes.retain(|old| !route.replaces(old));
                 self.routes.insert(*route);
             }
             Op::DeleteRoute { route, .. } => {

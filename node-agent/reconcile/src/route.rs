@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
-use portolan_plan::{CaptureSettings, Family, Settings};
+use portolan_plan::{Family, NodeEntry, Settings};
 
 use crate::host::HostNetwork;
 
@@ -34,6 +35,10 @@ pub enum Route {
     Range {
         /// The range.
         to: IpNet,
+        /// The address that the node's own connections carry. Where the endpoint is the node itself, a daemon that
+        /// takes datagrams on all addresses answers from the address it was asked from, so this has to be the
+        /// endpoint's. The kernel's own choice may be any, one of `lo` too.
+        source: Option<IpAddr>,
     },
     /// `local TO dev DEVICE table local`: what Portolan's first version wrote. It makes other ports of the addresses
     /// unreachable, so it is removed.
@@ -48,7 +53,15 @@ impl Route {
     pub fn family(&self) -> Family {
         match self {
             Self::Deliver { family, .. } => *family,
-            Self::Range { to } | Self::Local { to } => Family::of(to.addr()),
+            Self::Range { to, .. } | Self::Local { to } => Family::of(to.addr()),
+        }
+    }
+
+    /// Whether the kernel has only one of the two: a route of a range that has another source replaces this one.
+    pub fn replaces(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Range { to, .. }, Self::Range { to: other, .. }) => to == other,
+            _ => self == other,
         }
     }
 
@@ -58,8 +71,9 @@ impl Route {
             Self::Deliver { table, .. } => {
                 format!("local default dev lo table {table} proto {ROUTE_PROTOCOL}")
             }
-            Self::Range { to } => {
-                format!("{to} dev {device} proto {ROUTE_PROTOCOL} metric {RANGE_METRIC}")
+            Self::Range { to, source } => {
+                let source = source.map_or(String::new(), |source| format!(" src {source}"));
+                format!("{to} dev {device} proto {ROUTE_PROTOCOL}{source} metric {RANGE_METRIC}")
             }
             Self::Local { to } => format!("local {to} dev {device} table local"),
         }
@@ -71,7 +85,10 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deliver { family, table } => write!(f, "local default table {table} ({family})"),
-            Self::Range { to } => to.fmt(f),
+            Self::Range { to, source } => {
+                to.fmt(f)?;
+                source.map_or(Ok(()), |source| write!(f, " src {source}"))
+            }
             Self::Local { to } => write!(f, "local {to}"),
         }
     }
@@ -174,15 +191,27 @@ pub(crate) fn own_ranges<'a>(
 /// The routes of a node with these ranges of its own.
 pub(crate) fn routes(
     ranges: impl Iterator<Item = IpNet>,
-    capture: &CaptureSettings,
+    node: &NodeEntry,
     host: &HostNetwork,
 ) -> BTreeSet<Route> {
+    let source = |range: IpNet| {
+        let family = Family::of(range.addr());
+        let mut own = node
+            .addresses
+            .iter()
+            .filter(|own| Family::of(**own) == family);
+        // The kernel refuses a source that the node does not have, or not yet.
+        own.find(|own| host.can_send_from(**own)).copied()
+    };
     let families = Family::BOTH.into_iter();
     let families = families.filter(|family| host.knows(*family));
-    let table = capture.table;
+    let table = node.settings.capture.table;
     let deliver = families.map(|family| Route::Deliver { family, table });
     deliver
-        .chain(ranges.map(|to| Route::Range { to }))
+        .chain(ranges.map(|to| Route::Range {
+            to,
+            source: source(to),
+        }))
         .collect()
 }
 

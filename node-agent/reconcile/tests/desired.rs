@@ -252,7 +252,7 @@ fn ranges(host: &HostNetwork) -> (Vec<Route>, usize) {
     let desired = Desired::new(&plan(), host).unwrap();
     let (role, family) = (SetRole::Ranges, Family::Ipv4);
     let refused = desired.sets[&SetId { role, family }].entries.len();
-    let is_range = |route: &Route| matches!(route, Route::Range { to } if to.addr().is_ipv4());
+    let is_range = |route: &Route| matches!(route, Route::Range { to, .. } if to.addr().is_ipv4());
     (
         desired.routes.into_iter().filter(is_range).collect(),
         refused,

@@ -75,7 +75,7 @@ impl Hand {
             }
             Self::AddRoute => {
                 let to = "203.0.113.77/32".parse().unwrap();
-                state.routes.insert(Route::Range { to });
+                state.routes.insert(Route::Range { to, source: None });
             }
             Self::DeleteDevice => {
                 state.device_up = false;

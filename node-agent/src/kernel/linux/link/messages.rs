@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use portolan_reconcile::{HostAddress, HostInterface, InterfaceKind};
 
@@ -70,5 +70,37 @@ pub(super) fn host_address(
         prefix_length: message.header.prefix_len,
         peer: other.filter(|other| *other != address),
         interface: interface.unwrap_or_else(|| "".into()),
+        settled: is_settled(message),
     })
+}
+
+/// Whether the kernel takes it for the source of a route: nobody else has it, or it is used before
+/// that is known.
+fn is_settled(message: &AddressMessage) -> bool {
+    let flags = message.header.flags;
+    let tentative = flags.contains(AddressHeaderFlags::Tentative)
+        && !flags.contains(AddressHeaderFlags::Optimistic);
+    !tentative && !flags.contains(AddressHeaderFlags::Dadfailed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_settled_once_nobody_else_was_found_to_have_it() {
+        let settled = |flags: u8| {
+            let mut message = AddressMessage::default();
+            message.header.flags = AddressHeaderFlags::from_bits_retain(flags);
+            let address = IpAddr::V6(Ipv6Addr::LOCALHOST);
+            message.attributes.push(AddressAttribute::Address(address));
+            host_address(&message, &BTreeMap::new()).unwrap().settled
+        };
+        // Permanent; and optimistic, which the kernel uses meanwhile.
+        assert!(settled(0x80) && settled(0x40 | 0x04));
+        // Tentative; and found elsewhere, whatever else.
+        assert!(!settled(0x40) && !settled(0x08) && !settled(0x80 | 0x40 | 0x08 | 0x04));
+    }
 }

@@ -34,8 +34,9 @@ pub(super) fn message(route: &Route, device: u32) -> RouteMessage {
             table: Some(*table),
             oif: LOOPBACK,
             metric: None,
+            source: None,
         },
-        Route::Range { to } => RouteParts {
+        Route::Range { to, source } => RouteParts {
             to: (to.network(), to.prefix_len()),
             kind: RouteType::Unicast,
             scope: RouteScope::Link,
@@ -43,6 +44,7 @@ pub(super) fn message(route: &Route, device: u32) -> RouteMessage {
             table: None,
             oif: device,
             metric: Some(RANGE_METRIC),
+            source: *source,
         },
         Route::Local { to } => RouteParts {
             to: (to.network(), to.prefix_len()),
@@ -52,6 +54,7 @@ pub(super) fn message(route: &Route, device: u32) -> RouteMessage {
             table: Some(RT_TABLE_LOCAL),
             oif: device,
             metric: None,
+            source: None,
         },
     }
     .message()
@@ -67,6 +70,7 @@ struct RouteParts {
     table: Option<u32>,
     oif: u32,
     metric: Option<u32>,
+    source: Option<IpAddr>,
 }
 
 impl RouteParts {
@@ -86,6 +90,8 @@ impl RouteParts {
         let attributes = &mut message.attributes;
         attributes.push(RouteAttribute::Oif(self.oif));
         attributes.extend(self.metric.map(RouteAttribute::Priority));
+        let source = self.source.map(RouteAddress::from);
+        attributes.extend(source.map(RouteAttribute::PrefSource));
         if let Some(table) = self.table {
             match u8::try_from(table) {
                 Ok(table) => message.header.table = table,
@@ -131,9 +137,10 @@ pub(super) fn route(route: &RouteMessage, device: Option<u32>) -> Option<Route> 
         {
             Some(Route::Deliver { family, table })
         }
-        (RouteType::Unicast, true) if over_device => {
-            destination(route).map(|to| Route::Range { to })
-        }
+        (RouteType::Unicast, true) if over_device => destination(route).map(|to| Route::Range {
+            to,
+            source: source(route),
+        }),
         (RouteType::Local, false)
             if over_device
                 && table == RT_TABLE_LOCAL
@@ -143,6 +150,17 @@ pub(super) fn route(route: &RouteMessage, device: Option<u32>) -> Option<Route> 
         }
         _ => None,
     }
+}
+
+/// The address that the node's own connections carry by this route.
+fn source(route: &RouteMessage) -> Option<IpAddr> {
+    route
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            RouteAttribute::PrefSource(address) => ip(address),
+            _ => None,
+        })
 }
 
 /// Whether a route goes over this device.
@@ -302,12 +320,16 @@ mod tests {
             };
             for ours in [
                 Route::Deliver { family, table },
-                Route::Range { to },
+                Route::Range { to, source: None },
+                Route::Range {
+                    to,
+                    source: Some(to.addr()),
+                },
                 Route::Local { to },
             ] {
                 assert_eq!(route(&message(&ours, 7), Some(7)), Some(ours));
             }
-            let other = message(&Route::Range { to }, 8);
+            let other = message(&Route::Range { to, source: None }, 8);
             assert_eq!(route(&other, Some(7)), None, "over another device");
             for rule in PolicyRule::of(family, &Settings::default()) {
                 let mut message = rule_message(&rule);
