@@ -6,6 +6,21 @@ use crate::{
     TimeoutsSpec,
 };
 
+impl ConntrackSpec {
+    fn written_out() -> Self {
+        let text = |text: &str| Some(text.to_owned());
+        Self {
+            max_per_core: Some(32_768),
+            min: Some(131_072),
+            tcp_established: text("24h"),
+            tcp_close_wait: text("1h"),
+            udp_timeout: text("0s"),
+            udp_stream_timeout: text("0s"),
+            tcp_be_liberal: Some(false),
+        }
+    }
+}
+
 impl SettingsSpec {
     /// What an empty object means, with every field that has a default filled in.
     pub fn written_out() -> Self {
@@ -43,15 +58,7 @@ impl SettingsSpec {
                 tcp_fin: text("0s"),
                 udp: text("0s"),
             }),
-            conntrack: Some(ConntrackSpec {
-                max_per_core: Some(32_768),
-                min: Some(131_072),
-                tcp_established: text("24h"),
-                tcp_close_wait: text("1h"),
-                udp_timeout: text("0s"),
-                udp_stream_timeout: text("0s"),
-                tcp_be_liberal: Some(false),
-            }),
+            conntrack: Some(ConntrackSpec::written_out()),
             sync: Some(SyncSpec {
                 period: text("30s"),
                 min_period: text("0s"),

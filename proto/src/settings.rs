@@ -102,6 +102,9 @@ fn with_defaults(mut settings: wire::Settings) -> wire::Settings {
 pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeError> {
     let settings = with_defaults(settings);
     let bit = bounded(settings.masquerade_bit, 31, "settings.masquerade_bit")?;
+    let node_port_range = node_ports_from_wire(&settings)?;
+    let conntrack = conntrack_from_wire(&settings);
+    let capture = capture_from_wire(&settings)?;
     Ok(Settings {
         scheduler: name(&settings.scheduler, 15, "settings.scheduler")?.into(),
         node_port_addresses: settings.node_port_addresses,
@@ -110,15 +113,8 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
             bit,
             all: settings.masquerade_all,
         },
-        node_port_range: PortRange {
-            first: bounded(settings.node_port_first, MOST, "settings.node_port_first")?,
-            last: bounded(settings.node_port_last, MOST, "settings.node_port_last")?,
-        },
-        capture: CaptureSettings {
-            bit: bounded(settings.capture_bit, 31, "settings.capture_bit")?,
-            rule_priority: settings.capture_rule_priority,
-            table: settings.capture_table,
-        },
+        node_port_range,
+        capture,
         host_firewall: match settings.host_firewall_respect {
             true => HostFirewall::Respect,
             false => HostFirewall::Open,
@@ -135,15 +131,7 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
             tcp_fin: Period::milliseconds(settings.timeout_tcp_fin),
             udp: Period::milliseconds(settings.timeout_udp),
         },
-        conntrack: ConntrackSettings {
-            max_per_core: settings.conntrack_max_per_core,
-            min: settings.conntrack_min,
-            tcp_established: Period::milliseconds(settings.conntrack_tcp_established),
-            tcp_close_wait: Period::milliseconds(settings.conntrack_tcp_close_wait),
-            udp_timeout: Period::milliseconds(settings.conntrack_udp_timeout),
-            udp_stream_timeout: Period::milliseconds(settings.conntrack_udp_stream_timeout),
-            tcp_be_liberal: settings.conntrack_tcp_be_liberal,
-        },
+        conntrack,
         sync: SyncSettings {
             period: Period::milliseconds(settings.sync_period),
             min_period: Period::milliseconds(settings.sync_min_period),
@@ -176,6 +164,33 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
 
 /// The last port.
 const MOST: u32 = 65_535;
+
+fn node_ports_from_wire(settings: &wire::Settings) -> Result<PortRange, DecodeError> {
+    Ok(PortRange {
+        first: bounded(settings.node_port_first, MOST, "settings.node_port_first")?,
+        last: bounded(settings.node_port_last, MOST, "settings.node_port_last")?,
+    })
+}
+
+fn capture_from_wire(settings: &wire::Settings) -> Result<CaptureSettings, DecodeError> {
+    Ok(CaptureSettings {
+        bit: bounded(settings.capture_bit, 31, "settings.capture_bit")?,
+        rule_priority: settings.capture_rule_priority,
+        table: settings.capture_table,
+    })
+}
+
+fn conntrack_from_wire(settings: &wire::Settings) -> ConntrackSettings {
+    ConntrackSettings {
+        max_per_core: settings.conntrack_max_per_core,
+        min: settings.conntrack_min,
+        tcp_established: Period::milliseconds(settings.conntrack_tcp_established),
+        tcp_close_wait: Period::milliseconds(settings.conntrack_tcp_close_wait),
+        udp_timeout: Period::milliseconds(settings.conntrack_udp_timeout),
+        udp_stream_timeout: Period::milliseconds(settings.conntrack_udp_stream_timeout),
+        tcp_be_liberal: settings.conntrack_tcp_be_liberal,
+    }
+}
 
 fn detection_from_wire(
     detection: Option<wire::LocalDetection>,

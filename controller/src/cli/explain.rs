@@ -9,7 +9,7 @@ use portolan_planner::Planner;
 use portolan_planner::explain::{Explanation, PortExplanation, Unknown};
 
 use super::near::near;
-use super::plan::{planner, read, say, show, summary, unknown_node};
+use super::plan::{ManifestArguments, planner, say, show, summary, unknown_node};
 use super::{INCOMPLETE, UNUSABLE};
 use crate::manifests::{Manifests, Origin, Severity};
 use crate::object::ObjectId;
@@ -20,10 +20,8 @@ use crate::output::explain::{
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArguments {
-    /// A folder with YAML or JSON, a file, or - for standard input: Nodes, Services,
-    /// EndpointSlices, ServiceCIDRs and the ProxyConfig, also as lists.
-    #[arg(long, value_name = "DIR|FILE|-", env = "PORTOLAN_MANIFESTS")]
-    manifests: String,
+    #[command(flatten)]
+    manifests: ManifestArguments,
     #[command(flatten)]
     question: ExplainQuestion,
 }
@@ -75,7 +73,7 @@ impl FromStr for Wanted {
 
 /// Prints the explanation on standard output and everything else on standard error.
 pub(super) fn run(arguments: &ExplainArguments) -> u8 {
-    let manifests = match read(&arguments.manifests) {
+    let manifests = match arguments.manifests.read() {
         Ok(manifests) => manifests,
         Err(code) => return code,
     };

@@ -8,15 +8,49 @@ use portolan_planner::Planner;
 
 use super::what_if::{self, WhatIfArguments};
 use super::{INCOMPLETE, OK, UNUSABLE};
-use crate::manifests::{Found, Manifests, Problem, Severity, Source};
+use crate::manifests::{Found, Manifests, Problem, Severity, Source, shown};
+use crate::output::text::counted;
 use crate::output::{Format, OutputError, plan_document, render};
+
+/// Where manifests are read from.
+#[derive(Debug, Args)]
+pub(super) struct ManifestArguments {
+    /// A folder with YAML or JSON, also in folders in it, a file, or - for standard input. Nodes, Services,
+    /// EndpointSlices, ServiceCIDRs and the ProxyConfig are read, also from lists; other kinds are passed over. May be
+    /// repeated.
+    #[arg(
+        long = "manifests",
+        value_name = "DIR|FILE|-",
+        env = "PORTOLAN_MANIFESTS",
+        required = true
+    )]
+    sources: Vec<String>,
+}
+
+impl ManifestArguments {
+    /// How many of them are standard input, which can be read only once.
+    pub(super) fn readers_of_stdin(&self) -> usize {
+        self.sources.iter().filter(|from| *from == "-").count()
+    }
+
+    /// Reads them and tells what is wrong in them.
+    ///
+    /// # Errors
+    /// The exit code where nothing can be made of them.
+    pub(super) fn read(&self) -> Result<Manifests, u8> {
+        if self.readers_of_stdin() > 1 {
+            let message = "error: --manifests: only one of them can be standard input";
+            return Err(say(UNUSABLE, message));
+        }
+        let from: Vec<_> = self.sources.iter().map(String::as_str).collect();
+        read(&from)
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct PlanArguments {
-    /// A folder with YAML or JSON, a file, or - for standard input: Nodes, Services,
-    /// EndpointSlices, ServiceCIDRs and the ProxyConfig, also as lists.
-    #[arg(long, value_name = "DIR|FILE|-", env = "PORTOLAN_MANIFESTS")]
-    pub(super) manifests: String,
+    #[command(flatten)]
+    pub(super) manifests: ManifestArguments,
     /// The node whose plan is printed. What would change is told of the whole cluster without it.
     #[arg(
         long,
@@ -37,7 +71,7 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
     if arguments.what_if.is_asked() {
         return what_if::run(arguments);
     }
-    let manifests = match read(&arguments.manifests) {
+    let manifests = match arguments.manifests.read() {
         Ok(manifests) => manifests,
         Err(code) => return code,
     };
@@ -62,11 +96,13 @@ pub(crate) fn print_plan(document: &PlanDocument, output: Format, from: &Manifes
 ///
 /// # Errors
 /// The exit code where nothing can be made of them.
-pub(super) fn read(from: &str) -> Result<Manifests, u8> {
-    let manifests = match Source::from(from).read() {
-        Ok(manifests) => manifests,
-        Err(error) => return Err(say(UNUSABLE, &format!("error: {error}"))),
-    };
+pub(super) fn read(from: &[&str]) -> Result<Manifests, u8> {
+    let mut manifests = Manifests::default();
+    for source in from {
+        if let Err(error) = Source::from(*source).read_into(&mut manifests) {
+            return Err(say(UNUSABLE, &format!("error: {error}")));
+        }
+    }
     tell(&manifests);
     if manifests.objects.is_empty() {
         let message = "error: no object could be read, so there is no plan";
@@ -80,6 +116,59 @@ pub(crate) fn tell(manifests: &Manifests) {
     for problem in &manifests.problems {
         say(OK, &spoken(problem));
     }
+    let notes = [passed_over(manifests), without_cluster_ip(manifests)];
+    for note in notes.into_iter().flatten() {
+        say(OK, &note);
+    }
+}
+
+/// What other kinds there are, in one line.
+fn passed_over(manifests: &Manifests) -> Option<String> {
+    let kinds = &manifests.others;
+    let mut counts: Vec<_> = kinds.iter().map(|(kind, count)| (*count, kind)).collect();
+    counts.sort_by_key(|(count, kind)| (std::cmp::Reverse(*count), *kind));
+    let names: Vec<_> = counts
+        .iter()
+        .map(|(count, kind)| format!("{count} {}", shown(kind)))
+        .collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let (all, first) = (kinds.values().sum(), first(&names));
+    let mirrored = kinds.contains_key("Endpoints");
+    let hint = if mirrored {
+        ". A cluster copies Endpoints to EndpointSlices: read those"
+    } else {
+        ""
+    };
+    let of = counted(kinds.len(), "other kind");
+    (all > 0).then(|| {
+        format!(
+            "note: {} of {of} passed over: {first}{hint}",
+            counted(all, "object")
+        )
+    })
+}
+
+/// Services that nobody can reach, because only an API server gives them addresses.
+fn without_cluster_ip(manifests: &Manifests) -> Option<String> {
+    let services = manifests
+        .objects
+        .values()
+        .filter_map(|found| match &**found {
+            Found::Service(service) => Some(service),
+            _ => None,
+        });
+    let without = services
+        .filter(|service| service.no_cluster_ip.is_none() && service.cluster_ips.is_empty());
+    let names: Vec<_> = without.map(|service| service.id.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "note: {} without a cluster IP, for which nothing is planned: {}; the API server sets spec.clusterIP, so \
+             read `kubectl get services -A -o yaml`",
+            counted(names.len(), "Service"),
+            first(&names)
+        )
+    })
 }
 
 /// Everything in the manifests, planned.
@@ -167,9 +256,13 @@ pub(crate) fn unknown_node(name: &str, manifests: &Manifests) -> String {
 
 /// How many names there are, and the first of them.
 pub(super) fn known(names: &[&str]) -> String {
+    format!("there are {}: {}", names.len(), first(names))
+}
+
+/// The first of some names.
+fn first(names: &[&str]) -> String {
     let more = if names.len() > SHOWN { ", …" } else { "" };
-    let first = names[..names.len().min(SHOWN)].join(", ");
-    format!("there are {}: {first}{more}", names.len())
+    names[..names.len().min(SHOWN)].join(", ") + more
 }
 
 /// Tells on standard error; gives the exit code back.

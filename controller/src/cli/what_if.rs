@@ -44,15 +44,16 @@ impl WhatIfArguments {
 pub(super) fn run(arguments: &PlanArguments) -> u8 {
     let wish = &arguments.what_if;
     let diff = wish.diff.as_deref();
-    if arguments.manifests == "-" && diff == Some("-") {
+    if arguments.manifests.readers_of_stdin() > 0 && diff == Some("-") {
         let message = "error: --manifests and --diff: only one of them can be standard input";
         return say(UNUSABLE, message);
     }
-    let now = read(&arguments.manifests);
-    let (now, then) = match now.and_then(|now| Ok((now, diff.map(read).transpose()?))) {
-        Ok(manifests) => manifests,
-        Err(code) => return code,
-    };
+    let now = arguments.manifests.read();
+    let (now, then) =
+        match now.and_then(|now| Ok((now, diff.map(|from| read(&[from])).transpose()?))) {
+            Ok(manifests) => manifests,
+            Err(code) => return code,
+        };
     let difference = match difference(arguments, &now, then.as_ref()) {
         Ok(difference) => difference,
         Err(message) => return say(UNUSABLE, &message),

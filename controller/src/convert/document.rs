@@ -32,8 +32,14 @@ pub(super) fn locate(name: &str, text: &str) -> Result<Located, ConvertError> {
     let mut contents = Contents::default();
     for document in documents::split(text) {
         let place = Place::document(name, document.number, document.line);
-        match documents::value(&document) {
-            Ok(value) => contents.add(place.to_string(), value),
+        match documents::tree(&document) {
+            Ok(tree) => match tree.twice() {
+                None => contents.add(place.to_string(), tree.value),
+                Some(problem) => {
+                    let place = place.to_string();
+                    return Err(ConvertError { place, problem });
+                }
+            },
             Err(error) => {
                 let problem = error.into_problem(place);
                 return Err(ConvertError {
@@ -70,9 +76,20 @@ pub(super) fn locate(name: &str, text: &str) -> Result<Located, ConvertError> {
             };
             Err(error(format!(
                 "no {KIND} in it, but {others}; give what `kubectl -n kube-system get configmap kube-proxy -o yaml` \
-                 prints, or the file of kube-proxy's --config"
+                 prints, or the file of kube-proxy's --config. Where kube-proxy has flags and no file (k3s, RKE2, kops, GKE), \
+                 `kube-proxy FLAGS --write-config-to FILE` makes one"
             )))
         }
+    }
+}
+
+fn wrong_version(version: &str) -> String {
+    match version {
+        "" => format!("apiVersion: missing; write `apiVersion: {VERSION}` above the fields"),
+        version => format!(
+            "apiVersion: {version:?} is not {VERSION}, the only one that kube-proxy has had so far; check the spelling, or \
+             have the kube-proxy that reads this file write it anew: `kube-proxy --config FILE --write-config-to FILE2`"
+        ),
     }
 }
 
@@ -94,10 +111,7 @@ impl Contents {
                     self.configurations.push(Located { place, fields });
                 }
                 version => {
-                    let problem = format!(
-                        "apiVersion: {version:?} is not {VERSION}; have a newer kube-proxy write it: \
-                         `kube-proxy --config OLD --write-config-to NEW`"
-                    );
+                    let problem = wrong_version(&version);
                     self.broken.push(ConvertError { place, problem });
                 }
             },
@@ -126,12 +140,16 @@ impl Contents {
             }
             let place = format!("{place}: {object}, {key}");
             for document in documents::split(text) {
-                match documents::value(&document) {
-                    Ok(Value::Object(fields))
-                        if fields.get("kind").is_some_and(|kind| kind == KIND) =>
-                    {
+                match documents::tree(&document) {
+                    Ok(tree) if tree.value.get("kind").is_some_and(|kind| kind == KIND) => {
                         found = true;
-                        self.add(place.clone(), Value::Object(fields));
+                        match tree.twice() {
+                            None => self.add(place.clone(), tree.value),
+                            Some(problem) => {
+                                let place = place.clone();
+                                self.broken.push(ConvertError { place, problem });
+                            }
+                        }
                     }
                     Ok(_) => {}
                     Err(error) => {

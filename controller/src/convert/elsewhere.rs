@@ -1,6 +1,8 @@
 //! Fields that have no place in a ProxyConfig: of other modes and systems, of how kube-proxy itself runs, and
 //! those that nobody knows.
 
+use portolan_crds::{ExternalIpsSpec, SettingsSpec};
+
 use super::fields::Given;
 use super::finding::Outcome;
 use super::translation::Translation;
@@ -115,6 +117,9 @@ const OF_MODES: [(&str, Plain); 18] = {
 
 const WINDOWS: &str = "about Windows, where Portolan does not run: kube-proxy stays there";
 
+/// The gate of external IPs.
+const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
+
 /// Gates for what Portolan does without being asked.
 const ALWAYS_ON: [&str; 12] = [
     "EndpointSliceProxying",
@@ -201,6 +206,10 @@ impl Translation {
             let given = self.fields.flag(&field)?;
             let name = field.strip_prefix("featureGates.").unwrap_or_default();
             let on = given.value == Some(true);
+            if name == EXTERNAL_IPS {
+                self.external_ips(&given, on);
+                continue;
+            }
             if on && ALWAYS_ON.contains(&name) {
                 self.note(
                     Outcome::Same,
@@ -217,6 +226,25 @@ impl Translation {
             }
         }
         Ok(())
+    }
+
+    /// S-237: kube-proxy of 1.36 and later serves external IPs only with this gate, which is on by default until 1.40.
+    fn external_ips(&mut self, given: &Given<bool>, on: bool) {
+        if on {
+            return self.note(Outcome::Same, given, "");
+        }
+        let nowhere = ExternalIpsSpec {
+            allowed_cidrs: Some(Vec::new()),
+        };
+        let set = |settings: &mut SettingsSpec| settings.external_ips = Some(nowhere);
+        let becomes = "externalIPs: {allowedCIDRs: []}";
+        self.put(
+            Outcome::CarriedOver,
+            given,
+            becomes,
+            set,
+            "no external IP is served",
+        );
     }
 
     fn unknown(&mut self) {

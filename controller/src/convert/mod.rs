@@ -18,8 +18,8 @@ mod translation;
 
 pub use finding::{Finding, Outcome};
 
-use portolan_crds::{ProxyConfig, ProxyConfigSpec};
-use serde_json::{Map, Value};
+use portolan_crds::{ProxyConfig, ProxyConfigSpec, SettingsSpec};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::from_kube::{self, FieldError};
@@ -50,6 +50,22 @@ pub struct Conversion {
 }
 
 impl Conversion {
+    /// Values of the chart. They are merged with its own, which are stricter about external IPs than a ProxyConfig
+    /// that says nothing, and its probe asks the port of `healthz`.
+    pub fn values(&self) -> Value {
+        let mut spec = self.config.spec.clone();
+        let settings = spec.settings.get_or_insert_default();
+        if settings.external_ips.is_none() {
+            settings.external_ips = SettingsSpec::written_out().external_ips;
+        }
+        let health = settings.healthz.as_ref().and_then(|healthz| healthz.port);
+        let mut values = json!({"config": {"spec": spec}});
+        if let (Some(port), Some(values)) = (health, values.as_object_mut()) {
+            values.insert("agents".into(), json!({"healthPort": port}));
+        }
+        values
+    }
+
     /// Whether nodes do what they did before.
     pub fn is_exact(&self) -> bool {
         self.findings

@@ -13,6 +13,21 @@ use crate::from_kube::FieldError;
 /// An address and a port, as kube-proxy writes them.
 type Listen = (IpAddr, u16);
 
+/// Why agents cannot all listen on this address.
+fn not_for_every_node(target: &str, address: IpAddr) -> Option<&'static str> {
+    if target == "healthz" && address.to_canonical().is_loopback() {
+        return Some(
+            "the kubelet asks the node's address whether an agent is ready, so agents answer on all addresses; keep \
+             others out with the nodes' firewall",
+        );
+    }
+    let one = !address.is_unspecified() && !address.to_canonical().is_loopback();
+    one.then_some(
+        "an address of one node, and all nodes have the same ProxyConfig, so the address is left out; keep others out \
+         with the nodes' firewall",
+    )
+}
+
 impl Translation {
     /// `bindAddress`, and where health and metrics are.
     pub(super) fn addresses(&mut self) -> Result<(), FieldError> {
@@ -69,6 +84,9 @@ impl Translation {
         let read = |text: String| listen(&text, default.1).map(Some);
         let given = self.fields.text(field)?.and_then(read)?;
         let (address, port) = given.value.unwrap_or(default);
+        if let Some(problem) = not_for_every_node(target, address) {
+            return self.listen_everywhere(&given, target, port, place, problem);
+        }
         let mut ours = SettingsSpec::written_out();
         let usual = place(&mut ours).clone().unwrap_or_default();
         // An unspecified address means both families to Portolan, and to kube-proxy if it is that of IPv6.
@@ -95,6 +113,25 @@ impl Translation {
             |settings| *place(settings) = Some(spec),
             note,
         );
+        Ok(())
+    }
+
+    /// Carries the port over, and not the address.
+    fn listen_everywhere(
+        &mut self,
+        given: &Given<Listen>,
+        target: &str,
+        port: u16,
+        place: fn(&mut SettingsSpec) -> &mut Option<ListenSpec>,
+        problem: &str,
+    ) -> Result<(), FieldError> {
+        let becomes = format!("{target}: {{port: {port}}}");
+        let spec = ListenSpec {
+            bind_address: None,
+            port: Some(port),
+        };
+        let set = |settings: &mut SettingsSpec| *place(settings) = Some(spec);
+        self.put(Outcome::NoEqual, given, &becomes, set, problem);
         Ok(())
     }
 

@@ -52,13 +52,10 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     if let Some(capture) = given.capture {
         capture_settings(&capture, &mut settings.capture)?;
     }
-    if settings.capture.bit == settings.masquerade.bit {
-        let problem = format!(
-            "bit {} of the packet mark is spec.settings.masquerade.bit too; write another one of 0 to 31",
-            settings.capture.bit
-        );
-        return Err(wrong("capture.bit", problem));
-    }
+    bits_differ(&settings)?;
+    settings.drop_invalid = given.drop_invalid.unwrap_or(settings.drop_invalid);
+    settings.host_firewall = host_firewall(given.host_firewall);
+    settings.drift = drift(given.drift);
     conntrack(given.conntrack.unwrap_or_default(), &mut settings.conntrack)?;
     // An idle connection lives as long as what tracks it (S-221).
     let longest = Period::seconds(LONGEST_IN_IPVS);
@@ -68,35 +65,49 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     let deadline = given.drain.and_then(|drain| drain.deadline);
     set_whole(&mut settings.drain.deadline, deadline, "drain.deadline")?;
     disk(given.disk.unwrap_or_default(), &mut settings.disk)?;
+    let (healthz, metrics) = (given.healthz, given.metrics);
     listen(
-        &given.healthz.unwrap_or_default(),
+        &healthz.unwrap_or_default(),
         &mut settings.healthz,
         "healthz",
     )?;
     listen(
-        &given.metrics.unwrap_or_default(),
+        &metrics.unwrap_or_default(),
         &mut settings.metrics,
         "metrics",
     )?;
     if let Some(text) = given.device {
         settings.device = kernel_name(&text, path("device"))?;
     }
-    match given.service_proxy_name.as_deref() {
-        None | Some("") => {}
-        Some(text) => {
-            settings.service_proxy_name = label(text, path("serviceProxyName"))?.to_string();
-        }
+    if let Some(text) = given.service_proxy_name.filter(|text| !text.is_empty()) {
+        settings.service_proxy_name = label(&text, path("serviceProxyName"))?.to_string();
     }
-    settings.host_firewall = match given.host_firewall {
+    Ok(settings)
+}
+
+fn host_firewall(given: Option<given::HostFirewallMode>) -> HostFirewall {
+    match given {
         None | Some(given::HostFirewallMode::Open) => HostFirewall::Open,
         Some(given::HostFirewallMode::Respect) => HostFirewall::Respect,
-    };
-    settings.drop_invalid = given.drop_invalid.unwrap_or(settings.drop_invalid);
-    settings.drift = match given.drift {
+    }
+}
+
+fn drift(given: Option<given::DriftMode>) -> Drift {
+    match given {
         None | Some(given::DriftMode::Repair) => Drift::Repair,
         Some(given::DriftMode::Report) => Drift::Report,
-    };
-    Ok(settings)
+    }
+}
+
+fn bits_differ(settings: &Settings) -> Result<(), FieldError> {
+    if settings.capture.bit != settings.masquerade.bit {
+        return Ok(());
+    }
+    let problem = format!(
+        "bit {} of the packet mark is spec.settings.masquerade.bit too; write another one of 0 to 31",
+        settings.capture.bit
+    );
+    Err(wrong("capture.bit", problem))
 }
 
 /// The fields that are given, each completed by itself.

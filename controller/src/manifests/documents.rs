@@ -1,10 +1,12 @@
 //! The documents of a file, each read by itself, so that a broken one costs only itself.
 
-use serde::Deserialize as _;
-use serde_json::Value;
+use std::borrow::Cow;
+
+use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Budget, Options};
 
 use super::problem::{Place, Problem, Severity};
+use super::tree::{self, Tree};
 
 /// A document of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,31 +104,62 @@ fn split_json(text: &str) -> Option<Vec<Document<'_>>> {
 }
 
 /// The document as a tree of plain values.
-pub(crate) fn value(document: &Document<'_>) -> Result<Value, Unreadable> {
+pub(crate) fn tree(document: &Document<'_>) -> Result<Tree, Unreadable> {
     if document.json {
         let mut reader = serde_json::Deserializer::from_str(document.text);
-        return Value::deserialize(&mut reader).map_err(|error| Unreadable {
+        return tree::read(&mut reader).map_err(|error| Unreadable {
             line: error.line().max(1),
             reason: error.to_string(),
         });
     }
-    serde_saphyr::from_str_with_options(document.text, options()).map_err(|error| {
-        let error = error.without_snippet();
-        let place = error.location();
-        let line = place.and_then(|place| usize::try_from(place.line()).ok());
-        let mut reason = error.to_string();
-        if let Some(place) = place {
-            // Lines of the document say nothing to somebody who looks at the file.
-            let own = format!(" at line {}, column {}", place.line(), place.column());
-            reason = reason.replace(&own, "");
-        }
-        let mut reason = reason.lines().next().unwrap_or_default().to_owned();
-        if reason.starts_with("budget breached") {
-            reason = "aliases or nesting make it larger than any manifest".into();
-        }
-        let line = line.unwrap_or(1).max(1);
-        Unreadable { line, reason }
+    let text = with_breaks_of_kubectl(document.text);
+    serde_saphyr::with_deserializer_from_str_with_options(&text, options(), |reader| {
+        tree::read(reader)
     })
+    .map_err(|error| unreadable(&error, &text, document.text))
+}
+
+/// kubectl writes YAML 1.1, where these end a line inside a block of text. For the parser, of YAML 1.2, they do not,
+/// and the next line is indented wrongly then.
+const BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
+fn with_breaks_of_kubectl(text: &str) -> Cow<'_, str> {
+    match text.contains(BREAKS) {
+        true => text.replace(BREAKS, "\n").into(),
+        false => text.into(),
+    }
+}
+
+/// What the parser says, about the line that people see in their file.
+fn unreadable(error: &serde_saphyr::Error, parsed: &str, own: &str) -> Unreadable {
+    let error = error.without_snippet();
+    let place = error.location();
+    let line = place.and_then(|place| usize::try_from(place.line()).ok());
+    let mut reason = error.to_string();
+    if let Some(place) = place {
+        // Lines of the document say nothing to somebody who looks at the file.
+        let own = format!(" at line {}, column {}", place.line(), place.column());
+        reason = reason.replace(&own, "");
+    }
+    let mut reason = reason.lines().next().unwrap_or_default().to_owned();
+    if reason.starts_with("budget breached") {
+        reason = "aliases or nesting make it larger than any manifest".into();
+    }
+    let line = line.unwrap_or(1).max(1);
+    let before: usize = parsed
+        .split_inclusive('\n')
+        .take(line - 1)
+        .map(|line| line.chars().count())
+        .sum();
+    let added = own
+        .chars()
+        .take(before)
+        .filter(|letter| BREAKS.contains(letter))
+        .count();
+    Unreadable {
+        line: line - added,
+        reason,
+    }
 }
 
 /// A list of everything in a large cluster is one document: room for 10,000 Services with their
@@ -150,6 +183,10 @@ fn options() -> Options {
         alias_limits: alias_limits,
         emit_comments: false,
         with_snippet: false,
+        // Keys that stand there twice are found by the tree.
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        // oN and nO are text for kubectl, which prints them without quotes. It puts quotes around on and no.
+        strict_booleans: true,
         // kubectl prints 12e4567, a commit's digest in a label perhaps, without quotes: for it that
         // is text, since no number is that large. Nothing that is planned looks like that.
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
@@ -197,9 +234,9 @@ mod tests {
     fn a_broken_document_says_its_line_and_leaves_the_others_alone() {
         let text = "a: 1\n---\nb: 2\nc: [1,\n---\nd: 3\n";
         let documents = split(text);
-        assert!(value(&documents[0]).is_ok());
-        assert!(value(&documents[1]).is_err());
-        assert_eq!(value(&documents[2]).unwrap()["d"], 3);
+        assert!(tree(&documents[0]).is_ok());
+        assert!(tree(&documents[1]).is_err());
+        assert_eq!(tree(&documents[2]).unwrap().value["d"], 3);
     }
 
     #[test]
@@ -209,13 +246,13 @@ mod tests {
             let inner = format!("*a{}, ", level - 1).repeat(10);
             text += &format!("a{level}: &a{level} [{}]\n", inner.trim_end_matches(", "));
         }
-        let error = value(&split(&text)[0]).unwrap_err();
+        let error = tree(&split(&text)[0]).unwrap_err();
         assert!(error.reason.contains("aliases"), "{}", error.reason);
     }
 
     #[test]
     fn many_comments_are_no_obstacle() {
         let text = format!("a:\n{}  b: 1\n", "  # words\n".repeat(500));
-        assert_eq!(value(&split(&text)[0]).unwrap()["a"]["b"], 1);
+        assert_eq!(tree(&split(&text)[0]).unwrap().value["a"]["b"], 1);
     }
 }

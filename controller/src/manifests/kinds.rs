@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::FileContents;
 use super::problem::{Place, Problem, Severity};
+use super::tree::{Step, Tree, twice as twice_message};
 use super::typed::{Typed, typed};
 use crate::from_kube::{self, FieldError};
 use crate::object::{Found, ObjectId};
@@ -37,91 +38,117 @@ const KINDS: [(Kind, &str, &str); 5] = [
     ),
 ];
 
-/// Takes in a document: an object, or a list of them.
-pub(super) fn read_document(value: Value, place: &Place, contents: &mut FileContents) {
-    let text = |field: &str| {
-        value
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+/// Takes in a document: an object, or a list of objects and lists.
+pub(super) fn read_document(tree: Tree, place: &Place, contents: &mut FileContents) {
+    let mut documents = Documents {
+        twice: &tree.twice,
+        contents,
     };
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    let item_kind = kind.strip_suffix("List");
-    let known = |name: &str| KINDS.iter().any(|(_, v, n)| *v == version && *n == name);
-    match item_kind {
-        Some("") if version == "v1" => read_list(value, None, place, contents),
-        Some(name) if known(name) => read_list(value, Some((&version, name)), place, contents),
-        _ => read_object(value, None, place, contents),
-    }
+    documents.read(tree.value, None, place);
 }
 
-fn read_list(
-    mut list: Value,
-    item_type: Option<(&str, &str)>,
-    place: &Place,
-    contents: &mut FileContents,
-) {
-    match list.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => {
-            for (index, item) in items.into_iter().enumerate() {
-                read_object(item, item_type, &place.item(index + 1), contents);
+struct Documents<'a> {
+    twice: &'a [Vec<Step>],
+    contents: &'a mut FileContents,
+}
+
+impl Documents<'_> {
+    /// Takes in an object or a list. Items of a typed list need not repeat its type.
+    fn read(&mut self, mut value: Value, item_type: Option<(&str, &str)>, place: &Place) {
+        let Some(fields) = value.as_object_mut() else {
+            let message = "not an object; expected apiVersion, kind and metadata";
+            return self.tell(Severity::LeftOut, place, message);
+        };
+        if let Some((version, kind)) = item_type {
+            fields.entry("apiVersion").or_insert_with(|| version.into());
+            fields.entry("kind").or_insert_with(|| kind.into());
+        }
+        let text = |field: &str| {
+            fields
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        match kind.strip_suffix("List") {
+            Some("") if version == "v1" => self.list(value, None, place),
+            Some(name) if fields.contains_key("items") => {
+                self.list(value, Some((&version, name)), place);
+            }
+            _ => self.object(value, &version, &kind, place),
+        }
+    }
+
+    fn list(&mut self, mut list: Value, item_type: Option<(&str, &str)>, place: &Place) {
+        match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => {
+                for (index, item) in items.into_iter().enumerate() {
+                    self.read(item, item_type, &place.item(index + 1));
+                }
+            }
+            None | Some(Value::Null) => {}
+            Some(_) => {
+                let message = "items: not a list; check how the file was written";
+                self.tell(Severity::Unreadable, place, message);
             }
         }
-        None | Some(Value::Null) => {}
-        Some(_) => {
-            let message = "items: not a list; check how the file was written";
-            contents
-                .problems
-                .push(Problem::at(Severity::Unreadable, place.clone(), message));
+    }
+
+    fn object(&mut self, value: Value, version: &str, kind: &str, place: &Place) {
+        let text = |path: &str| {
+            value
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let known = KINDS.iter().find(|(_, v, k)| (*v, *k) == (version, kind));
+        let Some((known, _, _)) = known else {
+            if is_other(version, kind) {
+                *self.contents.others.entry(kind.to_owned()).or_default() += 1;
+                return;
+            }
+            let problem = Problem {
+                severity: Severity::LeftOut,
+                place: place.clone(),
+                object: shown(kind, namespace, name),
+                message: unknown_kind(version, kind),
+            };
+            self.contents.problems.push(problem);
+            return;
+        };
+        let id = object_id(*known, namespace, name);
+        let own = place.way();
+        let twice = self.twice.iter().find_map(|way| way.strip_prefix(&own[..]));
+        let mut reader = Reader {
+            place,
+            id: &id,
+            contents: self.contents,
+        };
+        match twice {
+            Some(way) => reader.leave_out(twice_message(way)),
+            None => reader.read(*known, value),
         }
+    }
+
+    fn tell(&mut self, severity: Severity, place: &Place, message: &str) {
+        let problem = Problem::at(severity, place.clone(), message);
+        self.contents.problems.push(problem);
     }
 }
 
-/// Takes in an object. Items of a typed list need not repeat its type.
-fn read_object(
-    mut value: Value,
-    item_type: Option<(&str, &str)>,
-    place: &Place,
-    contents: &mut FileContents,
-) {
-    let Some(fields) = value.as_object_mut() else {
-        let message = "not an object; expected apiVersion, kind and metadata";
-        contents
-            .problems
-            .push(Problem::at(Severity::LeftOut, place.clone(), message));
-        return;
+/// Whether it is a kind that plans have no use for, and no other version of one that they are made from.
+fn is_other(version: &str, kind: &str) -> bool {
+    let group = |version: &str| {
+        version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+            .to_owned()
     };
-    if let Some((version, kind)) = item_type {
-        fields.entry("apiVersion").or_insert_with(|| version.into());
-        fields.entry("kind").or_insert_with(|| kind.into());
-    }
-    let text = |path: &str| {
-        value
-            .pointer(path)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    let (version, kind) = (text("/apiVersion"), text("/kind"));
-    let known = KINDS.iter().find(|(_, v, k)| (*v, *k) == (version, kind));
-    let Some((kind, _, _)) = known else {
-        let name = shown(kind, text("/metadata/namespace"), text("/metadata/name"));
-        let problem = Problem {
-            severity: Severity::LeftOut,
-            place: place.clone(),
-            object: name,
-            message: unknown_kind(version, kind),
-        };
-        contents.problems.push(problem);
-        return;
-    };
-    let id = object_id(*kind, text("/metadata/namespace"), text("/metadata/name"));
-    Reader {
-        place,
-        id: &id,
-        contents,
-    }
-    .read(*kind, value);
+    let same =
+        |(_, known, name): &(Kind, &str, &str)| *name == kind && group(known) == group(version);
+    !kind.is_empty() && !version.is_empty() && !KINDS.iter().any(same)
 }
 
 /// An object in words, before anybody knows what it is.
@@ -169,14 +196,8 @@ fn unknown_kind(version: &str, kind: &str) -> String {
         );
     }
     let same = KINDS.iter().find(|(_, _, name)| *name == kind);
-    if let Some((_, expected, _)) = same {
-        return format!("apiVersion: {version:?} of {kind} is not read; write {expected}");
-    }
-    let kinds: Vec<_> = KINDS.iter().map(|(_, _, name)| *name).collect();
-    format!(
-        "kind: {kind:?} ({version}) is not read; a plan is made from {}, and Lists of them",
-        kinds.join(", ")
-    )
+    let expected = same.map_or("another", |(_, expected, _)| expected);
+    format!("apiVersion: {version:?} of {kind} is not read; write {expected}")
 }
 
 /// What to do about fields that a type does not have.

@@ -1,5 +1,5 @@
 //! Manifests: ordinary YAML or JSON with Nodes, Services, EndpointSlices, ServiceCIDRs and the
-//! ProxyConfig; many documents a file, `kind: List` too.
+//! ProxyConfig; many documents a file, `kind: List` too. Other kinds are counted.
 //!
 //! Touches: files and standard input, for reading. One broken document or object never stands in
 //! the way of the others; everything that is passed over becomes a [`Problem`] that says where.
@@ -8,9 +8,10 @@ pub(crate) mod documents;
 mod kinds;
 mod problem;
 mod source;
+mod tree;
 mod typed;
 
-pub use problem::{Place, Problem, Severity};
+pub use problem::{Place, Problem, Severity, shown};
 pub use source::{Source, SourceError, list_folder, read_file};
 
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub struct FileContents {
     pub left_out: Vec<ObjectId>,
     /// Everything that was passed over.
     pub problems: Vec<Problem>,
+    /// How many objects of kinds there are that plans have no use for.
+    pub others: BTreeMap<String, usize>,
 }
 
 impl FileContents {
@@ -36,8 +39,8 @@ impl FileContents {
         let mut contents = Self::default();
         for document in documents::split(text) {
             let place = Place::document(name, document.number, document.line);
-            match documents::value(&document) {
-                Ok(value) => kinds::read_document(value, &place, &mut contents),
+            match documents::tree(&document) {
+                Ok(tree) => kinds::read_document(tree, &place, &mut contents),
                 Err(error) => contents.problems.push(error.into_problem(place)),
             }
         }
@@ -59,6 +62,8 @@ pub struct Manifests {
     pub objects: BTreeMap<ObjectId, Arc<Found>>,
     /// Everything that was passed over, in the order of the files.
     pub problems: Vec<Problem>,
+    /// How many objects of kinds there are that plans have no use for.
+    pub others: BTreeMap<String, usize>,
     /// Where they are from.
     pub origin: Origin,
     places: BTreeMap<ObjectId, Place>,
@@ -105,6 +110,9 @@ impl Manifests {
     /// Adds the contents of one more file.
     pub fn add(&mut self, contents: FileContents) {
         self.problems.extend(contents.problems);
+        for (kind, count) in contents.others {
+            *self.others.entry(kind).or_default() += count;
+        }
         for (place, found) in contents.objects {
             let id = found.id();
             if let Some(earlier) = self.places.insert(id.clone(), place.clone()) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::tree::Step;
 use crate::object::ObjectId;
 
 /// A place in a manifest.
@@ -10,8 +11,8 @@ pub struct Place {
     file: String,
     /// The number of the document in the file, from 1, and the line it begins at, from 1.
     document: Option<(usize, usize)>,
-    /// The number of the item in a list, from 1.
-    item: Option<usize>,
+    /// The number of the item in a list, from 1, and so on for lists in it.
+    items: Vec<usize>,
 }
 
 impl Place {
@@ -20,7 +21,7 @@ impl Place {
         Self {
             file: name.into(),
             document: None,
-            item: None,
+            items: Vec::new(),
         }
     }
 
@@ -32,10 +33,18 @@ impl Place {
     }
 
     pub(super) fn item(&self, number: usize) -> Self {
-        Self {
-            item: Some(number),
-            ..self.clone()
-        }
+        let mut place = self.clone();
+        place.items.push(number);
+        place
+    }
+
+    /// The way to it in its document.
+    pub(super) fn way(&self) -> Vec<Step> {
+        let list = || Step::Key("items".into());
+        let items = self.items.iter();
+        items
+            .flat_map(|number| [list(), Step::Item(number - 1)])
+            .collect()
     }
 
     /// The line that its document begins at.
@@ -50,7 +59,9 @@ impl fmt::Display for Place {
         if let Some((number, line)) = self.document {
             write!(f, ": document {number} (line {line})")?;
         }
-        self.item.map_or(Ok(()), |item| write!(f, ": item {item}"))
+        self.items
+            .iter()
+            .try_for_each(|item| write!(f, ": item {item}"))
     }
 }
 
@@ -98,13 +109,33 @@ impl Problem {
     }
 }
 
-/// Where, which object, and what is wrong.
+/// Where, which object, and what is wrong. Whatever stands in manifests, it is one line that changes nothing on a
+/// terminal.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        let mut text = format!("{}: ", self.place);
         if let Some(object) = &self.object {
-            write!(f, "{object}: ")?;
+            text = text + object + ": ";
         }
-        f.write_str(&self.message)
+        text += &self.message;
+        f.write_str(&shown(&text))
     }
+}
+
+/// A text of manifests that changes nothing on a terminal and is one line of a log.
+pub fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for letter in text.chars() {
+        match is_for_terminals(letter) {
+            true => shown.extend(letter.escape_unicode()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// Whether it moves, colours, ends or turns around what is written.
+fn is_for_terminals(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

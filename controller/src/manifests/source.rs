@@ -48,7 +48,7 @@ pub enum SourceError {
         what: String,
     },
     /// A folder without a file of the right name.
-    #[error("{path}: no file ends in .yaml, .yml or .json")]
+    #[error("{path}: no file in it or its folders ends in .yaml, .yml or .json")]
     NoFiles {
         /// The folder.
         path: String,
@@ -78,6 +78,15 @@ impl Source {
     /// problems of the result.
     pub fn read(&self) -> Result<Manifests, SourceError> {
         let mut manifests = Manifests::default();
+        self.read_into(&mut manifests)?;
+        Ok(manifests)
+    }
+
+    /// Reads everything, after what other sources had.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub fn read_into(&self, manifests: &mut Manifests) -> Result<(), SourceError> {
         let what = match self {
             Self::Stdin => {
                 let what = "standard input".to_owned();
@@ -107,36 +116,51 @@ impl Source {
                 what
             }
         };
-        if manifests.objects.is_empty() && manifests.problems.is_empty() {
+        let nothing_told = manifests.problems.is_empty() && manifests.others.is_empty();
+        if manifests.objects.is_empty() && nothing_told {
             return Err(SourceError::Empty { what });
         }
-        Ok(manifests)
+        Ok(())
     }
 }
 
-/// The manifests of a folder by name; not those of folders in it, nor hidden ones, which editors
-/// and mounts leave behind.
+/// The manifests of a folder and of the folders in it, by name; not hidden ones, which editors and mounts leave behind.
+/// A folder in it that cannot be read is among them, so that reading it tells why.
 ///
 /// # Errors
 /// When the folder cannot be read.
 pub fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+    add_folder(folder, &mut vec![folder.canonicalize()?], &mut files)?;
+    files.sort();
+    Ok(files)
+}
+
+/// Links are followed, since mounted ConfigMaps consist of them, but not back to a folder that they are in.
+fn add_folder(folder: &Path, above: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let hidden = path
-            .file_name()
-            .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        let manifest = matches!(
-            path.extension().and_then(|ending| ending.to_str()),
-            Some("yaml" | "yml" | "json")
-        );
-        // Follows links: mounted ConfigMaps consist of them.
-        if manifest && !hidden && path.is_file() {
+        let name = path.file_name().unwrap_or_default();
+        if name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        if path.is_dir() {
+            let itself = path.canonicalize()?;
+            if !above.contains(&itself) {
+                above.push(itself);
+                if add_folder(&path, above, files).is_err() {
+                    files.push(path);
+                }
+                above.pop();
+            }
+            continue;
+        }
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if matches!(ending, Some("yaml" | "yml" | "json")) && path.is_file() {
             files.push(path);
         }
     }
-    files.sort();
-    Ok(files)
+    Ok(())
 }
 
 /// Reads one file; if that fails, the contents say so.

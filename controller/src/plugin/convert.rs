@@ -23,12 +23,14 @@ pub(super) struct ConvertArguments {
     report: Output,
 }
 
-/// What kubectl reads.
+/// What kubectl or helm reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
     #[default]
     Yaml,
     Json,
+    /// Values of the chart, for helm.
+    Values,
 }
 
 pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<u8> {
@@ -41,6 +43,9 @@ pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<u8> {
     let config = match arguments.output {
         Form::Yaml => serde_saphyr::to_string(&conversion.config).context("write it as YAML")?,
         Form::Json => serde_json::to_string_pretty(&conversion.config)? + "\n",
+        Form::Values => {
+            serde_saphyr::to_string(&conversion.values()).context("write it as YAML")?
+        }
     };
     let report = match arguments.report {
         Output::Table => conversion.report(),

@@ -165,6 +165,19 @@ pub(super) fn in_force_since(delivery: Option<&Delivery>) -> Option<SystemTime> 
     whole.then(|| answered.checked_sub(acked.lag)).flatten()
 }
 
+/// The conditions, in the order of what is judged and said about each.
+fn conditions(told: [(Judged, &str); 4], previous: &Previous, now: SystemTime) -> Vec<Condition> {
+    let kinds = [
+        (condition::APPLIED, previous.applied),
+        (condition::DRIFTED, previous.drifted),
+        (condition::HEALTHY, previous.healthy),
+        (condition::KERNEL_SETTINGS, previous.settings),
+    ];
+    let all = kinds.into_iter().zip(told);
+    all.map(|((kind, previous), (judged, words))| condition(kind, judged, words, previous, now))
+        .collect()
+}
+
 /// The status of a node's ProxyPlan.
 pub fn status(
     delivery: Option<&Delivery>,
@@ -177,45 +190,21 @@ pub fn status(
     let acked = acked.map(|(_, acked)| &**acked);
     let words = words(state, delivery, acked);
     let closed = closed_ports(delivery);
-    let health_words = closed
-        .first()
-        .filter(|_| state == State::Applied)
-        .map(|first| {
-            let count = closed.len();
-            format!(
-                "{count} ports of the node are not open, the first: {first}; the agent tries again"
-            )
-        });
-    let conditions = vec![
-        condition(
-            condition::APPLIED,
-            judgement.applied,
-            &words,
-            previous.applied,
-            now,
-        ),
-        condition(
-            condition::DRIFTED,
-            judgement.drifted,
-            &drift_words(delivery),
-            previous.drifted,
-            now,
-        ),
-        condition(
-            condition::HEALTHY,
-            judgement.healthy,
-            health_words.as_deref().unwrap_or(&words),
-            previous.healthy,
-            now,
-        ),
-        condition(
-            condition::KERNEL_SETTINGS,
-            judgement.settings,
-            &settings_words(delivery),
-            previous.settings,
-            now,
-        ),
+    let closed_words = closed.first().filter(|_| state == State::Applied);
+    let closed_words = closed_words.map(|first| {
+        format!(
+            "{} ports of the node are not open, the first: {first}; the agent tries again",
+            closed.len()
+        )
+    });
+    let health_words = closed_words.as_deref().unwrap_or(&words);
+    let told = [
+        (judgement.applied, &*words),
+        (judgement.drifted, &drift_words(delivery)),
+        (judgement.healthy, health_words),
+        (judgement.settings, &settings_words(delivery)),
     ];
+    let conditions = conditions(told, previous, now);
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let sentences = |texts: &[String]| texts.iter().map(|text| sentence(text)).collect();
     crds::ProxyPlanStatus {

@@ -5,6 +5,7 @@
 mod bad_input;
 mod explain;
 mod follow;
+mod kubectl;
 mod plan;
 mod program;
 mod what_if;

@@ -9,7 +9,7 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
-use portolan_controller::convert::{Conversion, convert};
+use portolan_controller::convert::{Conversion, Outcome, convert};
 use portolan_controller::manifests::{FileContents, Found};
 use portolan_plan::{HostFirewall, Settings};
 
@@ -112,4 +112,54 @@ fn only_what_has_an_equal_is_exact() {
     ] {
         assert!(!converted(name).is_exact(), "{name}");
     }
+}
+
+/// Health and metrics of all nodes have one setting, and the kubelet asks the node's address (F7).
+#[test]
+fn an_address_of_one_node_is_not_carried_over() {
+    let default = Settings::default();
+    for (field, carried) in [
+        ("healthzBindAddress: 127.0.0.1:10300", false),
+        ("healthzBindAddress: 10.0.0.21:10300", false),
+        ("healthzBindAddress: 0.0.0.0:10300", true),
+        ("metricsBindAddress: 127.0.0.1:10300", true),
+        ("metricsBindAddress: 10.0.0.21:10300", false),
+    ] {
+        let conversion = convert("file", &with(field)).unwrap();
+        let settings = settings(&conversion);
+        let (ours, usual) = match field.starts_with("health") {
+            true => (settings.healthz, &default.healthz),
+            false => (settings.metrics, &default.metrics),
+        };
+        assert_eq!(ours.port, 10300, "{field}");
+        if !carried {
+            assert_eq!(ours.bind_address, usual.bind_address, "{field}");
+        }
+        let mut findings = conversion.findings.iter();
+        let finding = findings
+            .find(|finding| field.starts_with(&finding.field))
+            .unwrap();
+        assert_eq!(finding.outcome == Outcome::CarriedOver, carried, "{field}");
+    }
+}
+
+/// S-237: the gate of kube-proxy decides about external IPs, the setting of Portolan too.
+#[test]
+fn the_gate_of_external_ips_becomes_a_setting() {
+    let of = |gate| {
+        settings(&convert("file", &with(gate)).unwrap())
+            .external_ips
+            .allowed_cidrs
+    };
+    assert_eq!(of("featureGates: {AllowServiceExternalIPs: false}"), []);
+    let all = Settings::default().external_ips.allowed_cidrs;
+    assert_eq!(of("featureGates: {AllowServiceExternalIPs: true}"), all);
+    assert_eq!(of("mode: ipvs"), all);
+}
+
+/// A configuration with these fields.
+fn with(fields: &str) -> String {
+    format!(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{fields}\n"
+    )
 }

@@ -51,6 +51,22 @@ fn tools_get_both_as_json() {
     insta::assert_json_snapshot!(report["findings"][0]);
 }
 
+/// The chart's own values are stricter about external IPs than a ProxyConfig that says nothing.
+#[test]
+fn helm_gets_values_of_the_chart() {
+    let ended = run("k3s.yaml", true, &["-o", "values"]);
+    let values: serde_json::Value = serde_saphyr::from_slice(&ended.stdout).unwrap();
+    let mut expected = serde_json::to_value(&converted("k3s.yaml").config.spec).unwrap();
+    assert!(expected["settings"].get("externalIPs").is_none());
+    expected["settings"]["externalIPs"] =
+        serde_json::json!({"allowedCIDRs": ["0.0.0.0/0", "::/0"]});
+    assert_eq!(values["config"]["spec"], expected);
+    assert_eq!(
+        values["agents"]["healthPort"], 10256,
+        "the port of the probe"
+    );
+}
+
 #[test]
 fn what_cannot_be_read_ends_with_2_and_prints_nothing() {
     for (name, expected) in [

@@ -2,12 +2,7 @@
 
 use portolan_controller::convert::convert;
 
-/// A configuration with these fields.
-fn with(fields: &str) -> String {
-    format!(
-        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{fields}\n"
-    )
-}
+use crate::with;
 
 /// Fields, and how the message about them goes on after the place.
 const REFUSED: [(&str, &str); 26] = [
@@ -155,4 +150,41 @@ fn what_is_no_configuration_says_what_it_is() {
         let error = convert("proxy.yaml", text).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+#[test]
+fn a_wrong_version_is_told_from_one_that_is_missing() {
+    for (version, expected) in [
+        (
+            "",
+            "apiVersion: missing; write `apiVersion: kubeproxy.config.k8s.io/v1alpha1`",
+        ),
+        (
+            "apiVersion: kubeproxy.config.k8s.io/v1alpha2\n",
+            "apiVersion: \"kubeproxy.config.k8s.io/v1alpha2\" is not",
+        ),
+    ] {
+        let text = format!("{version}kind: KubeProxyConfiguration\nmode: ipvs\n");
+        let problem = convert("file", &text).unwrap_err().problem;
+        assert!(problem.starts_with(expected), "{problem}");
+    }
+}
+
+/// k3s, kops and others give kube-proxy flags.
+#[test]
+fn where_there_is_no_file_the_message_says_how_to_make_one() {
+    let text = "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kube-proxy, namespace: kube-system}\n";
+    let problem = convert("file", text).unwrap_err().problem;
+    assert!(
+        problem.contains("kube-proxy FLAGS --write-config-to FILE"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_key_that_stands_there_twice_is_named() {
+    let problem = convert("file", &with("ipvs: {scheduler: lc, scheduler: rr}"))
+        .unwrap_err()
+        .problem;
+    assert_eq!(problem, "ipvs.scheduler: there twice; take one out");
 }

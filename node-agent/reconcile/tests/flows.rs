@@ -386,7 +386,7 @@ fn a_policy_rule_that_comes_back_asks_for_a_look_where_it_leads_to_udp_frontends
         all.contains(&Family::Ipv4) && all.contains(&Family::Ipv6),
         "{all:?}"
     );
-    let mut of_ipv4 = desired.clone();
+    let mut of_ipv4 = desired;
     of_ipv4
         .virtual_servers
         .retain(|key, _| key.address.is_ipv4());

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -89,12 +89,7 @@ impl Run {
         let kernel = open_kernel(self.iptables, named.is_some())?;
         outlive_others();
         let slot = Arc::new(PlanSlot::default());
-        let bell = slot.clone();
-        let rules_bell = slot.clone();
-        let events = [
-            Events::of_network(kernel.port(), move || bell.disturb())?,
-            Events::of_rules(move || rules_bell.disturb())?,
-        ];
+        let events = events(&kernel, &slot)?;
         let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), slot.clone());
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());
@@ -137,15 +132,24 @@ impl Run {
         keeper.finish();
         drop(events);
         slot.stop();
-        if thread.join().is_err() {
-            bail!(
-                "the thread that programs the kernel ended by a panic; please report what it said"
-            );
-        }
+        let ended = thread.join();
+        ensure!(
+            ended.is_ok(),
+            "the thread that programs the kernel ended by a panic; please report what it said"
+        );
         signalled?;
         info!("ended; what is programmed stays in force");
         Ok(())
     }
+}
+
+/// What wakes the programmer when somebody else changes the network or the rules.
+fn events(kernel: &LinuxKernel, slot: &Arc<PlanSlot>) -> anyhow::Result<[Events; 2]> {
+    let (network, rules) = (slot.clone(), slot.clone());
+    Ok([
+        Events::of_network(kernel.port(), move || network.disturb())?,
+        Events::of_rules(move || rules.disturb())?,
+    ])
 }
 
 fn open_kernel(iptables: IptablesChoice, counts: bool) -> Result<LinuxKernel, Missing> {

@@ -55,7 +55,7 @@ impl Copy {
     }
 }
 
-fn read(folder: &Path, names: impl IntoIterator<Item = PathBuf>) -> Result<Files> {
+pub(super) fn read(folder: &Path, names: impl IntoIterator<Item = PathBuf>) -> Result<Files> {
     let file = |name: PathBuf| {
         let path = folder.join(&name);
         let content =

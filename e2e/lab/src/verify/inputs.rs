@@ -359,7 +359,7 @@ fn is_beside_units(path: &Path) -> bool {
         path.strip_prefix(LAB)
             .is_ok_and(|path| path == Path::new(name))
     };
-    stem.ends_with("tests") || BESIDE_UNITS.iter().any(|name| is_listed(&name))
+    stem.ends_with("tests") || BESIDE_UNITS.iter().any(is_listed)
 }
 
 /// Without `.` and `..`; none if it leads out of the clone.

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::super::read;
+use super::super::copy::read;
 use super::*;
 use crate::nested;
 use crate::packages::Versions;

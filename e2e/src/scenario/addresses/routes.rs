@@ -150,6 +150,11 @@ fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             back.and_then(|()| lab.answers(super::POD_A3, target, WEB)),
         );
     }
+    rules_put_back(lab, checks)?;
+    device_put_back(lab, checks)
+}
+
+fn rules_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.inside(NODE_A, || Program::Nft.run(&["flush", "ruleset"]))?;
     let back = lab.soon("a flush of all rules", since, || {
@@ -165,6 +170,10 @@ fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         "rules that somebody flushes are back within a second (S-226)",
         back.and_then(|()| lab.answers(super::POD_A3, "10.96.2.1:80", WEB)),
     );
+    Ok(())
+}
+
+fn device_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.ip(NODE_A, "link del kube-ipvs0")?;
     let back = lab

@@ -247,10 +247,11 @@ pub(super) fn without_ipv6(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()>
     Ok(())
 }
 
-/// The IPv6 routes over our device.
+/// Where the IPv6 routes over our device lead. Their source is gone with the node's addresses.
 fn ours(lab: &Lab<'_>) -> Result<Vec<String>> {
     let shown = lab.tool(NODE, Program::Ip, "-6 route show dev kube-ipvs0 proto 112")?;
-    let mut routes: Vec<_> = shown.lines().map(|line| line.trim().to_owned()).collect();
+    let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+    let mut routes: Vec<_> = shown.lines().filter_map(first).collect();
     routes.sort();
     Ok(routes)
 }
