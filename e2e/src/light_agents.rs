@@ -115,6 +115,29 @@ impl LightAgents {
         version: &str,
         controllers: impl Into<Controllers>,
     ) -> Result<()> {
+        self.start_agent(node, version, controllers.into(), false)
+    }
+
+    /// The same, with an agent that fails from its start: see [`Self::set_failing`].
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn add_failing(
+        &mut self,
+        node: String,
+        version: &str,
+        controllers: impl Into<Controllers>,
+    ) -> Result<()> {
+        self.start_agent(node, version, controllers.into(), true)
+    }
+
+    fn start_agent(
+        &mut self,
+        node: String,
+        version: &str,
+        controllers: Controllers,
+        fails: bool,
+    ) -> Result<()> {
         self.remove(&node);
         let runtime = self.runtime.as_ref().context("they have ended")?;
         let slot = Arc::new(PlanSlot::default());
@@ -125,7 +148,7 @@ impl LightAgents {
         let receiver = Receiver {
             node: node.as_str().into(),
             version: version.into(),
-            controllers: controllers.into(),
+            controllers,
             slot: slot.clone(),
             applied,
             draining,
@@ -136,7 +159,7 @@ impl LightAgents {
         let agent = Agent {
             slot,
             link,
-            failing: Arc::default(),
+            failing: Arc::new(fails.into()),
             held: Arc::default(),
             dislike: Arc::default(),
             taken: Arc::default(),

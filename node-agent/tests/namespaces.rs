@@ -311,10 +311,9 @@ fn programmed_and_quiet() {
     assert_eq!(witnessed_sets(), wanted_sets());
     for (family, range) in [("-4", "10.96.0.0/12"), ("-6", "fd00:10:96::/112")] {
         let routes = ip(&format!("{family} route show dev portolan0 proto 112"));
-        let wanted = format!("{range} scope link metric 10270");
         let wanted = match family {
-            "-4" => wanted,
-            _ => format!("{range} metric 10270 pref medium"),
+            "-4" => format!("{range} scope link src 192.168.50.1 metric 10270"),
+            _ => format!("{range} src fd00:50::1 metric 10270 pref medium"),
         };
         assert_eq!(routes.trim(), wanted);
         let table = ip(&format!("{family} route show table 10270"));
@@ -377,7 +376,7 @@ fn drift_is_repaired() {
             "load IPv4 rules".to_owned(),
             "load IPv6 rules".into(),
             format!("add {frontend} to set PORTOLAN-FRONTEND"),
-            "add route 10.96.0.0/12 dev portolan0 proto 112 metric 10270".into(),
+            "add route 10.96.0.0/12 dev portolan0 proto 112 src 192.168.50.1 metric 10270".into(),
             "add IPv6 policy rule pref 91 fwmark 0x1000/0x1000 lookup 10270 proto 112".into(),
             "delete 10.99.0.0/16 from set PORTOLAN-PODS".into(),
         ]

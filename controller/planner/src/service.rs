@@ -37,8 +37,11 @@ pub(crate) fn plan_service(
         ports: Default::default(),
     });
     let mut parts = Parts::default();
+    let mut answering = BTreeSet::new();
     for port in &service.ports {
         let found = claimant.frontends(port);
+        let places = found.all.iter();
+        answering.extend(places.filter_map(|place| Some((place.kind, place.address?))));
         let head_port = head_port(service, port, &found);
         let slices = model.slices_of(id).map(AsRef::as_ref);
         let endpoints = PortEndpoints::merge(port, slices);
@@ -52,6 +55,7 @@ pub(crate) fn plan_service(
     }
     let (health_port, taken) = health_port(model, settings, service);
     reasons.extend(taken);
+    reasons.extend(questionable(settings, &answering));
     reasons.extend(families_without_ranges(service));
     reasons.extend(other_families(model, service));
     let heads = heads.finish(|node| model.node(node)?.zone.clone());
@@ -89,6 +93,31 @@ fn warnings(id: &ServiceId, reasons: Vec<Reason>) -> Vec<Warning> {
     told.into_iter()
         .map(|reason| Warning::new("Service", id, reason))
         .collect()
+}
+
+/// What to say about addresses that nodes were told to leave alone, and that will not be served for ever.
+fn questionable(
+    settings: &Settings,
+    answering: &BTreeSet<(FrontendKind, IpAddr)>,
+) -> impl Iterator<Item = Reason> {
+    let is_excluded = |address: &IpAddr| {
+        let mut ranges = settings.exclude_cidrs.iter();
+        ranges.any(|range| range.contains(address))
+    };
+    let (excluded, served): (Vec<_>, Vec<_>) = answering
+        .iter()
+        .copied()
+        .partition(|(_, address)| is_excluded(address));
+    let external = served
+        .iter()
+        .filter(|(kind, _)| *kind == FrontendKind::ExternalIp);
+    let mut external = external.map(|(_, address)| *address);
+    let first = external.next();
+    let more = external.count();
+    let excluded = excluded
+        .into_iter()
+        .map(|(kind, address)| Reason::Excluded { kind, address });
+    excluded.chain(first.map(|first| Reason::ExternalIps { first, more }))
 }
 
 /// A port without its lists.

@@ -82,6 +82,20 @@ pub enum Reason {
         /// The address.
         address: IpAddr,
     },
+    /// External IPs are served, and Kubernetes gives them up (S-237).
+    ExternalIps {
+        /// The first of them.
+        first: IpAddr,
+        /// How many others there are.
+        more: usize,
+    },
+    /// Nodes leave the address to somebody else (S-236).
+    Excluded {
+        /// What kind of frontend it would be.
+        kind: FrontendKind,
+        /// The address.
+        address: IpAddr,
+    },
     /// Source ranges are given, and none is of a family in which a balancer has an address: nobody
     /// may connect there (S-88).
     NoSourceRange {
@@ -192,6 +206,8 @@ impl Reason {
             Self::NoClusterIp { .. } => "NoClusterIP",
             Self::NeverCaptured { .. } => "NeverCaptured",
             Self::NotAllowed { .. } => "NotAllowed",
+            Self::ExternalIps { .. } => "ExternalIPs",
+            Self::Excluded { .. } => "Excluded",
             Self::NoSourceRange { .. } => "NoSourceRange",
             Self::OtherFamily { .. } => "OtherFamily",
             Self::NoNodePortRange { .. } => "NoNodePortRange",
@@ -233,7 +249,41 @@ impl Reason {
             Self::NotAllowed { address } => write!(
                 f,
                 "spec.externalIPs: {address} is in no range of spec.settings.externalIPs.allowedCIDRs of \
-                 the ProxyConfig"
+                 the ProxyConfig; use a Service of type LoadBalancer, or have the range allowed there"
+            ),
+            Self::Excluded { kind, address } => write!(
+                f,
+                "{}: {address} is in a range of spec.settings.excludeCIDRs of the ProxyConfig, so no node answers \
+                 there; use another address, or take it out of the ranges",
+                field(*kind)
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is unwise or useless about a Service that is served.
+    fn fmt_of_service(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ExternalIps { first, more } => write!(
+                f,
+                "spec.externalIPs: {first}{} is served, but Kubernetes is giving up external IPs (KEP-5707), since \
+                 whoever may write Services may take any address by them; use a Service of type LoadBalancer",
+                and_more(*more)
+            ),
+            Self::NoSourceRange { family } => write!(
+                f,
+                "spec.loadBalancerSourceRanges: none is {family}, so nobody may connect to the balancer's \
+                 {family} address; add a range, ::/0 or 0.0.0.0/0 for everybody"
+            ),
+            Self::OtherFamily {
+                family,
+                slice,
+                more,
+            } => write!(
+                f,
+                "EndpointSlice {slice}{}: endpoints are {family}, the Service has no {family} cluster \
+                 IP, so they serve nobody; check spec.ipFamilies",
+                and_more(*more)
             ),
             _ => Ok(()),
         }
@@ -269,18 +319,11 @@ impl fmt::Display for Reason {
             Self::UnusableAddress { .. }
             | Self::NoClusterIp { .. }
             | Self::NeverCaptured { .. }
-            | Self::NotAllowed { .. } => self.fmt_refusal(f),
-            Self::NoSourceRange { family } => write!(
-                f,
-                "spec.loadBalancerSourceRanges: none is {family}, so nobody may connect to the balancer's \
-                 {family} address; add a range, ::/0 or 0.0.0.0/0 for everybody"
-            ),
-            Self::OtherFamily { family, slice, more } => write!(
-                f,
-                "EndpointSlice {slice}{}: endpoints are {family}, the Service has no {family} cluster \
-                 IP, so they serve nobody; check spec.ipFamilies",
-                and_more(*more)
-            ),
+            | Self::NotAllowed { .. }
+            | Self::Excluded { .. } => self.fmt_refusal(f),
+            Self::ExternalIps { .. } | Self::NoSourceRange { .. } | Self::OtherFamily { .. } => {
+                self.fmt_of_service(f)
+            }
             Self::NoNodePortRange { family } => write!(
                 f,
                 "spec.settings.nodePortAddresses of the ProxyConfig: no range is {family}, so node ports do \

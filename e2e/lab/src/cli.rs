@@ -12,7 +12,7 @@ use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::traced::Traces;
-use crate::{cluster, demo, fuzz, guest, mutate, packages, progress, scenarios, verify};
+use crate::{cluster, demo, fuzz, guest, kernels, mutate, packages, progress, scenarios, verify};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -34,6 +34,8 @@ enum Command {
     Verify(Verify),
     /// Runs scenarios by name
     Scenarios(Scenarios),
+    /// Runs scenarios on kernels of other Debian releases, and prints one table
+    Kernels(Kernels),
     /// Measures what a part costs, beside the kernel's own limit, with programs built as shipped
     #[command(subcommand)]
     Bench(Bench),
@@ -138,6 +140,15 @@ struct Scenarios {
     /// Names, or --all, as `portolan-scenarios run` takes them
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
+}
+
+#[derive(Args)]
+struct Kernels {
+    /// A kernel by the first two numbers of its version; may be repeated; by default all that are known
+    #[arg(long, value_name = "VERSION", value_parser = kernels::known())]
+    kernel: Vec<String>,
+    /// Names of scenarios; by default packet-path, bare, drift and draining
+    scenarios: Vec<String>,
 }
 
 #[derive(Subcommand)]
@@ -279,9 +290,14 @@ fn run(command: Command) -> Result<u8> {
             let traces = demo.traces.then(|| Traces::shown(demo.picture));
             demo::run_cluster(demo.place, traces.as_ref(), &mut std::io::stdout())
         }
-        Command::Demo(demo) => {
-            demo::run(demo.place, Mode { keep: demo.keep }, &mut std::io::stdout())
-        }
+        Command::Demo(demo) => demo::run(
+            demo.place,
+            Mode {
+                keep: demo.keep,
+                ..Mode::default()
+            },
+            &mut std::io::stdout(),
+        ),
         Command::Verify(verify) => {
             let order = verify::Order {
                 tiers: verify.tiers,
@@ -291,24 +307,12 @@ fn run(command: Command) -> Result<u8> {
             };
             Ok(u8::from(!verify::run(&order)?))
         }
-        Command::Scenarios(scenarios) => {
-            let words: Vec<&str> = std::iter::once("run")
-                .chain(scenarios.words.iter().map(String::as_str))
-                .collect();
-            scenarios::run(
-                &words,
-                scenarios.place,
-                Mode::default(),
-                &mut std::io::stdout(),
-            )
+        Command::Scenarios(named) => run_scenarios(&named),
+        Command::Kernels(Kernels { kernel, scenarios }) => {
+            let all = kernels::run(&kernel, &scenarios, &mut std::io::stdout())?;
+            Ok(u8::from(!all))
         }
-        Command::Bench(Bench::Node(BenchNode { place, words })) => {
-            let words: Vec<&str> = ["bench", "node"]
-                .into_iter()
-                .chain(words.iter().map(String::as_str))
-                .collect();
-            scenarios::measure(&words, place, &mut std::io::stdout())
-        }
+        Command::Bench(Bench::Node(node)) => measure_node(&node),
         Command::Bench(Bench::Stream(BenchStream { words })) => measure("stream", &words),
         Command::Bench(Bench::Traces(BenchTraces { words })) => measure("traces", &words),
         Command::Cluster(Words { words }) => {
@@ -332,6 +336,21 @@ fn run(command: Command) -> Result<u8> {
             Ok(u8::from(!verify::run_units(&names, how.parse())?))
         }
     }
+}
+
+fn run_scenarios(named: &Scenarios) -> Result<u8> {
+    let words: Vec<&str> = std::iter::once("run")
+        .chain(named.words.iter().map(String::as_str))
+        .collect();
+    scenarios::run(&words, named.place, Mode::default(), &mut std::io::stdout())
+}
+
+fn measure_node(node: &BenchNode) -> Result<u8> {
+    let words: Vec<&str> = ["bench", "node"]
+        .into_iter()
+        .chain(node.words.iter().map(String::as_str))
+        .collect();
+    scenarios::measure(&words, node.place, &mut std::io::stdout())
 }
 
 fn build() -> Result<u8> {
@@ -363,7 +382,7 @@ fn measure(what: &str, words: &[String]) -> Result<u8> {
 }
 
 fn guest_run(run: GuestRun) -> Result<u8> {
-    let image = guest::prepare(&packages::ensure()?)?;
+    let image = guest::prepare(&packages::ensure()?, None)?;
     let mut payload = guest::Payload::default();
     for program in &run.programs {
         payload.program(program);

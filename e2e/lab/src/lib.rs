@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod guest;
 pub mod images;
 pub mod installed;
+mod kernels;
 mod libtest;
 mod mirror;
 pub mod mutate;

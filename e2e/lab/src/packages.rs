@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -128,47 +129,123 @@ pub fn ensure() -> Result<Versions> {
     }
 }
 
-/// Refreshes the package lists.
-///
-/// # Errors
-/// `apt-get update` failed, or is not allowed to this user.
-pub fn refresh_lists() -> Result<()> {
-    let mut update = process::program("apt-get")?;
-    update.args(["update", "-qq", "-o", LOCK_WAIT]);
-    process::output(&mut update)
-        .map(drop)
-        .context("refreshing the package lists; run `sudo apt-get update` by hand to see why")
+/// Package lists: the system's own, or those of another release beside them.
+#[derive(Debug, Default)]
+pub struct Index {
+    options: Vec<String>,
 }
 
-/// Fetches a package into `folder` and unpacks it there without installing it; returns the folder
-/// that holds its files.
-///
-/// # Errors
-/// The package lists do not know it, it cannot be fetched, or `folder` cannot be written.
-pub fn unpack(package: &str, folder: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-    // apt's own user cannot write here, and as root it would only warn about that.
-    let mut download = process::program("apt-get")?;
-    download
-        .current_dir(folder)
-        .args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
-    process::output(download.arg(package))
-        .with_context(|| format!("fetching {package}; try `sudo apt-get update`"))?;
-    let reading = || format!("reading {}", folder.display());
-    let file = fs::read_dir(folder)
-        .with_context(reading)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "deb"))
-        .with_context(|| format!("apt-get left no package in {}", folder.display()))?;
-    let unpacked = folder.join("unpacked");
-    process::output(
-        process::program("dpkg")?
-            .arg("-x")
-            .arg(&file)
-            .arg(&unpacked),
-    )?;
-    Ok(unpacked)
+impl Index {
+    /// Lists of another Debian release from the system's own mirror, kept in `folder`. The system's sources stay as
+    /// they are.
+    ///
+    /// # Errors
+    /// The system has no Debian mirror, or the folder cannot be written.
+    pub fn of_release(release: &str, folder: &Path) -> Result<Self> {
+        for below in ["lists/partial", "cache/archives/partial"] {
+            let folder = folder.join(below);
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("creating {}", folder.display()))?;
+        }
+        let source = format!("deb [signed-by={KEYRING}] {} {release} main\n", mirror()?);
+        let list = folder.join("sources.list");
+        fs::write(&list, source).with_context(|| format!("writing {}", list.display()))?;
+        let path = |name: &str| folder.join(name).display().to_string();
+        let settings = [
+            ("Dir::Etc::sourcelist", path("sources.list")),
+            ("Dir::Etc::sourceparts", "-".to_owned()),
+            ("Dir::State::lists", path("lists")),
+            ("Dir::Cache", path("cache")),
+            ("APT::Sandbox::User", "root".to_owned()),
+        ];
+        let options = settings.map(|(name, value)| format!("-o{name}={value}"));
+        Ok(Self {
+            options: options.into(),
+        })
+    }
+
+    fn program(&self, name: &str) -> Result<Command> {
+        let mut program = process::program(name)?;
+        program.args(&self.options);
+        Ok(program)
+    }
+
+    /// Refreshes the lists.
+    ///
+    /// # Errors
+    /// `apt-get update` failed, or is not allowed to this user.
+    pub fn refresh(&self) -> Result<()> {
+        let mut update = self.program("apt-get")?;
+        update.args(["update", "-qq", "-o", LOCK_WAIT]);
+        process::output(&mut update)
+            .map(drop)
+            .context("refreshing the package lists; run `sudo apt-get update` by hand to see why")
+    }
+
+    /// What the lists say about the newest version of a package.
+    ///
+    /// # Errors
+    /// They do not know it.
+    pub fn show(&self, package: &str) -> Result<String> {
+        let mut show = self.program("apt-cache")?;
+        process::output(show.args(["show", "--no-all-versions", package]))
+            .with_context(|| format!("looking up {package}; try `sudo apt-get update`"))
+    }
+
+    /// Fetches a package into `folder` and unpacks it there without installing it; returns the folder
+    /// that holds its files, and those of the packages that were unpacked there before.
+    ///
+    /// # Errors
+    /// The package lists do not know it, it cannot be fetched, or `folder` cannot be written.
+    pub fn unpack(&self, package: &str, folder: &Path) -> Result<PathBuf> {
+        let fetched = folder.join("fetched").join(package);
+        fs::create_dir_all(&fetched).with_context(|| format!("creating {}", fetched.display()))?;
+        // apt's own user cannot write here, and as root it would only warn about that.
+        let mut download = self.program("apt-get")?;
+        download
+            .current_dir(&fetched)
+            .args(["-qq", "-o", "APT::Sandbox::User=root", "download"]);
+        process::output(download.arg(package))
+            .with_context(|| format!("fetching {package}; try `sudo apt-get update`"))?;
+        let file = fs::read_dir(&fetched)
+            .with_context(|| format!("reading {}", fetched.display()))?
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|end| end == "deb"))
+            .with_context(|| format!("apt-get left no package in {}", fetched.display()))?;
+        let unpacked = folder.join("unpacked");
+        let mut unpack = process::program("dpkg")?;
+        process::output(unpack.arg("-x").arg(&file).arg(&unpacked))?;
+        Ok(unpacked)
+    }
+}
+
+/// Debian's own keys, also those of later releases.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where the system has its Debian packages from.
+fn mirror() -> Result<String> {
+    let mut targets = process::program("apt-get")?;
+    targets.args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI) $(CODENAME) $(COMPONENT)",
+        "Identifier: Packages",
+    ]);
+    let text = process::output(&mut targets)?;
+    own_mirror(&text).context(
+        "`apt-get indextargets` names no Debian release with the component main; look at /etc/apt/sources.list",
+    )
+}
+
+/// The first source of a release itself, not of its updates.
+fn own_mirror(targets: &str) -> Option<String> {
+    targets.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (source, release, component) = (words.next()?, words.next()?, words.next()?);
+        let is_release = component == "main" && !release.contains('-') && source.contains("debian");
+        is_release.then(|| source.to_owned())
+    })
 }
 
 /// Whether this process may install packages.
@@ -223,7 +300,7 @@ fn parse_installed(text: &str) -> Versions {
 fn install(missing: &[&str]) -> Result<()> {
     let step = Step::start("Debian packages");
     step.detail("refreshing the package lists");
-    refresh_lists()?;
+    Index::default().refresh()?;
     step.detail(&format!("installing {}", missing.join(" ")));
     let mut install = process::program("apt-get")?;
     install
@@ -312,6 +389,16 @@ mod tests {
             assert!(!wanted().contains(&program.package), "{}", program.package);
             assert!(process::program(program.name).is_err(), "{}", program.name);
         }
+    }
+
+    #[test]
+    fn the_mirror_is_that_of_the_release() {
+        let targets = "https://tools.example/apt stable main\n\
+                       http://deb.example/debian-security bookworm-security main\n\
+                       http://deb.example/debian bookworm contrib\nhttp://deb.example/debian bookworm main\n";
+        let found = own_mirror(targets);
+        assert_eq!(found.as_deref(), Some("http://deb.example/debian"));
+        assert_eq!(own_mirror(""), None);
     }
 
     #[test]

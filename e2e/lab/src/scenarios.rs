@@ -74,6 +74,8 @@ enum Kernel {
 pub struct Mode {
     /// No deadline, and a shell for whoever wants to look.
     pub keep: bool,
+    /// The Debian release that the guest's kernel is from, where it is another one than this machine's.
+    pub release: Option<&'static str>,
 }
 
 /// Runs `portolan-scenarios` with these arguments and returns its exit status.
@@ -89,12 +91,13 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
         None => None,
     };
     // This machine's own kernel runs as it was started.
-    let place = if started_with.is_some() {
+    let place = if started_with.is_some() || mode.release.is_some() {
         Place::Guest
     } else {
         place
     };
-    let kernel = Kernel::find(place)?;
+    let image = guest_image(place, mode.release, &packages::ensure()?)?;
+    let kernel = image.map_or(Kernel::Here, Kernel::Guest);
     let programs = Programs::build(Profile::Dev)?;
     let tools = wants_prometheus(words).then(tools::beside_nodes);
     let tools = tools.transpose()?;
@@ -295,7 +298,7 @@ pub fn run_test(
 
 impl Kernel {
     fn find(place: Place) -> Result<Self> {
-        let image = guest_image(place, &packages::ensure()?)?;
+        let image = guest_image(place, None, &packages::ensure()?)?;
         Ok(image.map_or(Self::Here, Self::Guest))
     }
 }
@@ -304,13 +307,19 @@ impl Kernel {
 ///
 /// # Errors
 /// As [`guest::prepare`], or it cannot be seen whether this kernel has IPVS.
-pub fn guest_image(place: Place, versions: &Versions) -> Result<Option<Image>> {
+pub fn guest_image(
+    place: Place,
+    release: Option<&str>,
+    versions: &Versions,
+) -> Result<Option<Image>> {
     let here = match place {
         Place::Here => true,
         Place::Guest => false,
         Place::Auto => packages::is_root()? && kernel_has_ipvs()?,
     };
-    (!here).then(|| guest::prepare(versions)).transpose()
+    (!here)
+        .then(|| guest::prepare(versions, release))
+        .transpose()
 }
 
 fn job(words: &[&str]) -> Job {

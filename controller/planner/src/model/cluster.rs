@@ -113,6 +113,7 @@ impl ClusterModel {
                     touched.all_nodes |= !same;
                     touched.all_services |= before.service_proxy_name != after.service_proxy_name;
                     touched.all_services |= before.external_ips != after.external_ips;
+                    touched.all_services |= before.exclude_cidrs != after.exclude_cidrs;
                     touched.all_services |= before.healthz != after.healthz;
                     touched.all_services |= before.metrics != after.metrics;
                 }

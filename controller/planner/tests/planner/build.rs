@@ -109,6 +109,7 @@ pub(crate) struct GivenNode {
 pub(crate) struct GivenSettings {
     pub(crate) service_proxy_name: String,
     pub(crate) allowed: Option<Vec<IpNet>>,
+    pub(crate) excluded: Vec<IpNet>,
     pub(crate) cluster_cidrs: Option<Vec<IpNet>>,
     pub(crate) node_port_addresses: Option<Vec<String>>,
 }
@@ -255,6 +256,7 @@ impl Cluster {
     pub(crate) fn events(&self) -> Vec<Event> {
         let mut settings = Settings {
             service_proxy_name: self.settings.service_proxy_name.clone(),
+            exclude_cidrs: self.settings.excluded.clone(),
             ..Settings::default()
         };
         if let Some(allowed) = &self.settings.allowed {

@@ -17,7 +17,7 @@ use super::archive::Archive;
 use super::kernel::{self, Kernel};
 use super::recipe;
 use crate::installed::Files;
-use crate::packages::Versions;
+use crate::packages::{Index, Versions};
 use crate::progress::Step;
 use crate::{cache, process};
 
@@ -32,8 +32,8 @@ const RECIPE_TEXTS: &[&str] = &[
     include_str!("libraries.rs"),
     include_str!("../installed.rs"),
 ];
-/// Older images that stay: another clone may be on an older recipe.
-const IMAGES_KEPT: usize = 3;
+/// Older images that stay: another clone may be on an older recipe, and there are those of other kernels.
+const IMAGES_KEPT: usize = 6;
 /// A younger one may be booting this moment.
 const IN_USE: Duration = Duration::from_secs(3600);
 
@@ -57,22 +57,27 @@ impl Image {
     }
 }
 
-/// The image for these package versions: the cached one, or a new one.
+/// The image for these package versions: the cached one, or a new one. `release`: the Debian release that the kernel
+/// is from, where it is another one than this machine's.
 ///
 /// # Errors
 /// The cache folder cannot be written, a package cannot be fetched, or a tool failed.
-pub fn prepare(versions: &Versions) -> Result<Image> {
+pub fn prepare(versions: &Versions, release: Option<&str>) -> Result<Image> {
     if !cfg!(target_arch = "x86_64") {
         bail!("the guest is an x86-64 machine and runs what is built here; build on x86-64");
     }
     let images = cache::folder("guest")?;
-    let folder = images.join(key(versions, RECIPE_TEXTS));
+    let folder = images.join(key(versions, RECIPE_TEXTS, release));
     if is_fresh(&folder) {
         return Ok(Image { folder });
     }
     let step = Step::start("Guest image");
+    let index = match release {
+        Some(release) => Index::of_release(release, &cache::folder("packages")?.join(release))?,
+        None => Index::default(),
+    };
     let building = images.join(format!("building-{}", std::process::id()));
-    let built = build(&building, &step).and_then(|summary| {
+    let built = build(&building, &index, &step).and_then(|summary| {
         install(&building, &folder)?;
         Ok(summary)
     });
@@ -87,8 +92,9 @@ pub fn prepare(versions: &Versions) -> Result<Image> {
 
 /// The kernel's version is not in it: looking it up takes longer than a warm start may, and a newer
 /// kernel of the same Debian release is no reason to build again.
-fn key(versions: &Versions, texts: &[&str]) -> String {
+fn key(versions: &Versions, texts: &[&str], release: Option<&str>) -> String {
     let mut hasher = DefaultHasher::new();
+    release.hash(&mut hasher);
     for package in recipe::PACKAGES {
         (package, versions.get(*package)).hash(&mut hasher);
     }
@@ -123,11 +129,11 @@ fn install(building: &Path, folder: &Path) -> Result<()> {
     fs::rename(building, folder).with_context(|| format!("renaming to {}", folder.display()))
 }
 
-fn build(building: &Path, step: &Step) -> Result<String> {
+fn build(building: &Path, index: &Index, step: &Step) -> Result<String> {
     drop(fs::remove_dir_all(building));
     fs::create_dir_all(building).with_context(|| format!("creating {}", building.display()))?;
     step.detail("fetching the kernel");
-    let kernel = kernel::fetch(&building.join("kernel"))?;
+    let kernel = kernel::fetch(index, &building.join("kernel"))?;
     step.detail("choosing programs, libraries and modules");
     let modules = kernel.modules()?;
     let tools = Tools::find()?;
@@ -135,7 +141,7 @@ fn build(building: &Path, step: &Step) -> Result<String> {
     let base = building.join("base.cpio");
     write_base(&base, &kernel, &modules, &tools)
         .with_context(|| format!("writing {}", base.display()))?;
-    fs::copy(kernel.image(), building.join("vmlinuz")).context("copying the kernel")?;
+    fs::copy(&kernel.image, building.join("vmlinuz")).context("copying the kernel")?;
     fs::write(building.join("sources"), tools.sources()).context("writing the list of sources")?;
     fs::remove_dir_all(building.join("kernel")).context("removing the unpacked kernel")?;
     Ok(format!(
@@ -257,17 +263,21 @@ mod tests {
 
     #[test]
     fn the_key_follows_package_versions_and_the_recipes_text() {
-        let first = key(&versions("ipset", "7.17-1"), &["a"]);
-        assert_eq!(first, key(&versions("ipset", "7.17-1"), &["a"]));
-        assert_ne!(first, key(&versions("ipset", "7.19-1"), &["a"]));
-        assert_ne!(first, key(&versions("ipset", "7.17-1"), &["b"]));
+        let first = key(&versions("ipset", "7.17-1"), &["a"], None);
+        assert_eq!(first, key(&versions("ipset", "7.17-1"), &["a"], None));
+        assert_ne!(first, key(&versions("ipset", "7.19-1"), &["a"], None));
+        assert_ne!(first, key(&versions("ipset", "7.17-1"), &["b"], None));
+        assert_ne!(
+            first,
+            key(&versions("ipset", "7.17-1"), &["a"], Some("trixie"))
+        );
         assert_eq!(first.len(), 16);
     }
 
     #[test]
     fn a_package_that_is_not_in_the_guest_does_not_change_the_key() {
-        let first = key(&versions("ipset", "1"), &["a"]);
-        assert_eq!(first, key(&versions("qemu-system-x86", "9"), &["a"]));
+        let first = key(&versions("ipset", "1"), &["a"], None);
+        assert_eq!(first, key(&versions("qemu-system-x86", "9"), &["a"], None));
     }
 
     #[test]

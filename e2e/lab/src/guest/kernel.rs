@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use super::recipe;
+use crate::packages::Index;
 use crate::{packages, process};
 
 /// An unpacked kernel package.
@@ -15,38 +17,66 @@ pub struct Kernel {
     pub release: String,
     /// Folder of its modules.
     pub folder: PathBuf,
-    unpacked: PathBuf,
+    /// The bootable image.
+    pub image: PathBuf,
 }
 
-/// Fetches the newest kernel package and unpacks it into `folder`.
+/// Fetches the newest kernel of these package lists and unpacks it into `folder`.
 ///
 /// # Errors
 /// The package lists do not know it, it cannot be fetched, or it holds no kernel.
-pub fn fetch(folder: &Path) -> Result<Kernel> {
-    let package = newest()?;
-    let unpacked = packages::unpack(&package, folder)?;
-    let modules = only_entry(&unpacked.join("lib/modules"))?;
-    let release = modules
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+pub fn fetch(index: &Index, folder: &Path) -> Result<Kernel> {
+    // A fresh machine has no lists, and old lists name packages that are no longer there.
+    if packages::is_root()? {
+        index.refresh()?;
+    }
+    let package = depends(&index.show(recipe::KERNEL_PACKAGE)?, &["linux-image-"]);
+    let package = package.into_iter().next().with_context(|| {
+        format!(
+            "`apt-cache show {}` names no linux-image package",
+            recipe::KERNEL_PACKAGE
+        )
+    })?;
+    let mut unpacked = index.unpack(&package, folder)?;
+    // Debian 13 backports have the kernel and its modules in packages of their own.
+    for part in depends(&index.show(&package)?, &["linux-modules-", "linux-binary-"]) {
+        unpacked = index.unpack(&part, folder)?;
+    }
+    of_unpacked(&unpacked)
+}
+
+/// Finds a kernel among unpacked files, wherever its release of Debian has it.
+fn of_unpacked(unpacked: &Path) -> Result<Kernel> {
+    let merged = unpacked.join("usr/lib/modules");
+    if merged.exists() {
+        // depmod looks only there.
+        symlink("usr/lib", unpacked.join("lib")).context("linking lib to usr/lib")?;
+    }
+    let folder = only_entry(&unpacked.join("lib/modules"))?;
+    let release = folder.file_name().unwrap_or_default();
+    let release = release.to_string_lossy().into_owned();
+    for table in ["modules.builtin", "modules.order"] {
+        let table = folder.join(table);
+        if !table.exists() {
+            fs::write(&table, "").with_context(|| format!("writing {}", table.display()))?;
+        }
+    }
     let mut depmod = process::program("depmod")?;
-    process::output(depmod.arg("-b").arg(&unpacked).arg(&release))?;
+    process::output(depmod.arg("-b").arg(unpacked).arg(&release))?;
+    let places = [
+        unpacked.join(format!("boot/vmlinuz-{release}")),
+        folder.join("vmlinuz"),
+    ];
+    let image = places.into_iter().find(|place| place.exists());
+    let image = image.with_context(|| format!("no vmlinuz of {release} in its packages"))?;
     Ok(Kernel {
         release,
-        folder: modules,
-        unpacked,
+        folder,
+        image,
     })
 }
 
 impl Kernel {
-    /// The bootable image.
-    #[must_use]
-    pub fn image(&self) -> PathBuf {
-        self.unpacked.join(format!("boot/vmlinuz-{}", self.release))
-    }
-
     /// Wanted modules, what they depend on, and the tables of `depmod`; relative to its folder.
     ///
     /// # Errors
@@ -73,35 +103,13 @@ impl Kernel {
     }
 }
 
-fn newest() -> Result<String> {
-    // A fresh machine has no lists, and old lists name packages that are no longer there.
-    if packages::is_root()? {
-        packages::refresh_lists()?;
-    }
-    let mut show = process::program("apt-cache")?;
-    let text = process::output(show.args(["show", "--no-all-versions", recipe::KERNEL_PACKAGE]))
-        .with_context(|| {
-            format!(
-                "looking up {}; try `sudo apt-get update`",
-                recipe::KERNEL_PACKAGE
-            )
-        })?;
-    depends(&text).with_context(|| {
-        format!(
-            "`apt-cache show {}` names no linux-image package",
-            recipe::KERNEL_PACKAGE
-        )
-    })
-}
-
-/// The kernel package that the always-newest one depends on.
-fn depends(text: &str) -> Option<String> {
-    text.lines()
-        .find_map(|line| line.strip_prefix("Depends:"))?
-        .split(',')
-        .filter_map(|one| one.split_whitespace().next())
-        .find(|name| name.starts_with("linux-image-"))
-        .map(str::to_owned)
+/// The packages that a package depends on whose names begin so.
+fn depends(text: &str, prefixes: &[&str]) -> Vec<String> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Depends:"));
+    let names = line.into_iter().flat_map(|line| line.split(','));
+    let names = names.filter_map(|one| one.split_whitespace().next());
+    let is_wanted = |name: &&str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    names.filter(is_wanted).map(str::to_owned).collect()
 }
 
 fn only_entry(folder: &Path) -> Result<PathBuf> {
@@ -142,11 +150,9 @@ mod tests {
     fn the_real_kernel_package_is_read_from_the_newest_ones_dependencies() {
         let text = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\n\
             Depends: linux-base (>= 4), linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\n";
-        assert_eq!(
-            depends(text).as_deref(),
-            Some("linux-image-6.1.0-56-cloud-amd64")
-        );
-        assert_eq!(depends("Package: x\n"), None);
+        let images = depends(text, &["linux-image-"]);
+        assert_eq!(images, ["linux-image-6.1.0-56-cloud-amd64"]);
+        assert_eq!(depends("Package: x\n", &["linux-image-"]), [""; 0]);
     }
 
     #[test]

@@ -148,6 +148,11 @@ pub const TIERS: &[Tier] = &[
         work: GUEST,
     },
     Tier {
+        name: "kernels",
+        title: "an older and a newer kernel",
+        work: &[Work::Kernel("5.10"), Work::Kernel("7.3")],
+    },
+    Tier {
         name: "demo",
         title: "both demos, as everybody runs them",
         work: &[Work::Demo, Work::ClusterDemo],

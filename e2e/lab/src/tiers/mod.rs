@@ -18,6 +18,8 @@ pub enum Work {
     IpvsTest(&'static str, Targets, &'static [&'static str]),
     /// A scenario of `portolan-scenarios run`, on a kernel with IPVS.
     Scenario(Scenario),
+    /// Scenarios on the kernel of another Debian release, by the first two numbers of its version.
+    Kernel(&'static str),
     /// A scenario of `portolan-scenarios cluster`, on a real API server.
     Cluster(Scenario),
     /// Mutations of the planner, each killed by the test that it names.
@@ -80,6 +82,7 @@ impl Work {
             Self::IpvsTest(package, ..) => package.to_owned(),
             Self::Examples(_) => "examples".to_owned(),
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
+            Self::Kernel(version) => version.to_owned(),
             Self::Mutations => "planner".to_owned(),
             Self::Images => "both".to_owned(),
             Self::Demo => "demo".to_owned(),
@@ -111,6 +114,7 @@ impl Work {
             Self::IpvsTest(..) => "cargo verify --tier guest".to_owned(),
             Self::Scenario(scenario) => format!("cargo lab scenarios {}", scenario.name),
             Self::Cluster(scenario) => format!("cargo lab cluster {}", scenario.name),
+            Self::Kernel(version) => format!("cargo lab kernels --kernel {version}"),
             Self::Mutations => "cargo lab mutate".to_owned(),
             Self::Images => "cargo lab image --profile dev".to_owned(),
             Self::Demo => "cargo demo".to_owned(),
@@ -122,9 +126,11 @@ impl Work {
     #[must_use]
     pub fn resource(self) -> Resource {
         match self {
-            Self::IpvsTest(..) | Self::Scenario(_) | Self::Demo | Self::ClusterDemo => {
-                Resource::Guest
-            }
+            Self::IpvsTest(..)
+            | Self::Scenario(_)
+            | Self::Kernel(_)
+            | Self::Demo
+            | Self::ClusterDemo => Resource::Guest,
             Self::Cluster(_) => Resource::ControlPlane,
             _ => Resource::Processor,
         }
@@ -165,6 +171,12 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// Whether only `cargo verify --long` runs it, or who asks for it.
+    #[must_use]
+    pub fn is_only_long(&self) -> bool {
+        self.work.iter().all(|work| matches!(work, Work::Kernel(_)))
+    }
+
     /// Whether tests run in it whose names can prove something.
     #[must_use]
     pub fn has_tests(&self) -> bool {

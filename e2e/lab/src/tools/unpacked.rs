@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::version::Version;
+use crate::packages::Index;
 use crate::progress::Step;
 use crate::{cache, packages};
 
@@ -82,7 +83,7 @@ impl Unpacked {
         let step = Step::start(&format!("{program} of Debian"));
         step.detail("fetching its package");
         if packages::is_root()? {
-            packages::refresh_lists()?;
+            Index::default().refresh()?;
         }
         let draft = folder.with_extension(format!("fetching-{}", std::process::id()));
         let mut listed = packages::UNPACKED.iter();
@@ -90,20 +91,24 @@ impl Unpacked {
             .find(|listed| listed.name == program)
             .with_context(|| format!("the table of packages has no {program} any more"))?
             .package;
-        let fetched = packages::unpack(package, &draft).and_then(|unpacked| {
-            let found = unpacked.join("usr/bin").join(program);
-            let Some(version) = self.version(&found) else {
-                bail!(
-                    "Debian's {package} on this machine has no {program} {needed}; put one as \
+        let fetched = Index::default()
+            .unpack(package, &draft)
+            .and_then(|unpacked| {
+                let found = unpacked.join("usr/bin").join(program);
+                let Some(version) = self.version(&found) else {
+                    bail!(
+                        "Debian's {package} on this machine has no {program} {needed}; put one as \
                      `{name}` into a folder that {assets} names",
-                    name = self.name,
-                    assets = super::ASSETS
-                );
-            };
-            fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-            fs::rename(&found, path).with_context(|| format!("renaming to {}", path.display()))?;
-            Ok(version)
-        });
+                        name = self.name,
+                        assets = super::ASSETS
+                    );
+                };
+                fs::create_dir_all(folder)
+                    .with_context(|| format!("creating {}", folder.display()))?;
+                fs::rename(&found, path)
+                    .with_context(|| format!("renaming to {}", path.display()))?;
+                Ok(version)
+            });
         drop(fs::remove_dir_all(&draft));
         step.done(&format!("{program} {}, unpacked, not installed", fetched?));
         Ok(())

@@ -69,9 +69,12 @@ fn runs_tests(unit: &Unit) -> bool {
 fn runs_programs(unit: &Unit) -> bool {
     match unit.work {
         Work::Tests(package, targets) => package == "portolan-e2e" && targets != Targets::Library,
-        Work::Scenario(_) | Work::Cluster(_) | Work::Images | Work::Demo | Work::ClusterDemo => {
-            true
-        }
+        Work::Scenario(_)
+        | Work::Kernel(_)
+        | Work::Cluster(_)
+        | Work::Images
+        | Work::Demo
+        | Work::ClusterDemo => true,
         _ => false,
     }
 }

@@ -124,9 +124,11 @@ impl Inputs<'_> {
                     .map(|package| self.tests(package, Targets::Library));
                 tests.flatten().collect()
             }
-            Work::Scenario(_) | Work::Cluster(_) | Work::Demo | Work::ClusterDemo => {
-                self.programs(work)
-            }
+            Work::Scenario(_)
+            | Work::Kernel(_)
+            | Work::Cluster(_)
+            | Work::Demo
+            | Work::ClusterDemo => self.programs(work),
             Work::Mutations => {
                 let mut found = self.tests("portolan-planner", Targets::All);
                 found.extend(self.below("controller/planner/tests"));
@@ -322,12 +324,13 @@ fn is_prose(path: &Path) -> bool {
 fn is_other_part(part: &str, work: Work) -> bool {
     let in_guest = matches!(
         work,
-        Work::IpvsTest(..) | Work::Scenario(_) | Work::Demo | Work::ClusterDemo
+        Work::IpvsTest(..) | Work::Scenario(_) | Work::Kernel(_) | Work::Demo | Work::ClusterDemo
     );
     match part {
         // Judge results afterwards, parse the command line, or serve other commands.
         "semantics" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
         "images" => work != Work::Images,
+        "kernels.rs" => !matches!(work, Work::Kernel(_)),
         "mutate" | "mutate.rs" => work != Work::Mutations,
         "guest" => !in_guest,
         "installed.rs" => !in_guest && work != Work::Images,

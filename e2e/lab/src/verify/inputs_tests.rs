@@ -260,7 +260,7 @@ fn compiler_packages_kernels_and_settings_run_what_depends_on_them_again() {
     assert!(of_tiers(&packages, &["format", "lint", "docs"]).is_empty());
     assert!(packages.contains(&"guest/drift".to_owned()));
     let guest = after_change_of_machine(|machine| machine.guest_kernel += "x");
-    let expected = of_tiers(&all(), &["demo", "guest"]).len();
+    let expected = of_tiers(&all(), &["demo", "guest", "kernels"]).len();
     assert_eq!(guest.len(), expected, "{guest:?}");
     let go = after_change_of_machine(|machine| machine.go += "x");
     assert!(go.contains(&"cluster/stores".to_owned()) && !go.contains(&"guest/drift".to_owned()));

@@ -81,7 +81,11 @@ impl Machine {
         parts.push(format!("{:?}", self.packages));
         if matches!(
             work,
-            Work::IpvsTest(..) | Work::Scenario(_) | Work::Demo | Work::ClusterDemo
+            Work::IpvsTest(..)
+                | Work::Scenario(_)
+                | Work::Kernel(_)
+                | Work::Demo
+                | Work::ClusterDemo
         ) {
             parts.push(self.guest_kernel.clone());
         }

@@ -70,7 +70,7 @@ fn workers(resource: Resource) -> usize {
 /// A name is no tier's, the machine cannot be prepared, or standard output is closed.
 pub fn run(order: &Order) -> Result<bool> {
     let (since, before) = (Instant::now(), Processors::look());
-    let tiers = choose(&order.tiers)?;
+    let tiers = choose(&order.tiers, order.how.long)?;
     let copy = Copy::update()?;
     let results = Results::open()?;
     let units = units(&tiers, &copy, order.how)?;
@@ -125,7 +125,8 @@ pub fn run(order: &Order) -> Result<bool> {
     )
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
+/// The tiers of these names; without any all but those that only a long run has.
+fn choose(names: &[String], long: bool) -> Result<Vec<&'static Tier>> {
     for name in names {
         if !TIERS.iter().any(|tier| tier.name == name) {
             let all: Vec<&str> = TIERS.iter().map(|tier| tier.name).collect();
@@ -135,7 +136,10 @@ fn choose(names: &[String]) -> Result<Vec<&'static Tier>> {
             );
         }
     }
-    let wanted = |tier: &&Tier| names.is_empty() || names.iter().any(|name| name == tier.name);
+    let wanted = |tier: &&Tier| match names {
+        [] => long || !tier.is_only_long(),
+        names => names.iter().any(|name| name == tier.name),
+    };
     Ok(TIERS.iter().filter(wanted).collect())
 }
 
@@ -149,7 +153,7 @@ fn units(tiers: &[&'static Tier], copy: &Copy, how: How) -> Result<Vec<Unit>> {
     };
     let needs_guest = all().any(|(_, work)| work.resource() == Resource::Guest);
     let image = match needs_guest {
-        true => crate::scenarios::guest_image(how.place, &packages)?,
+        true => crate::scenarios::guest_image(how.place, None, &packages)?,
         false => None,
     };
     let inputs = Inputs {
@@ -295,12 +299,16 @@ mod tests {
 
     #[test]
     fn an_unknown_tier_is_refused_with_the_names_of_all() {
-        let error = choose(&["fast".to_owned()]).unwrap_err().to_string();
+        let error = choose(&["fast".to_owned()], false).unwrap_err().to_string();
         assert!(
             error.contains("`fast`") && error.contains("format, lint"),
             "{error}"
         );
-        assert_eq!(choose(&["demo".to_owned()]).unwrap().len(), 1);
-        assert_eq!(choose(&[]).unwrap().len(), TIERS.len());
+        assert_eq!(choose(&["demo".to_owned()], false).unwrap().len(), 1);
+        assert_eq!(choose(&[], true).unwrap().len(), TIERS.len());
+        let usual = choose(&[], false).unwrap();
+        assert!(usual.iter().all(|tier| tier.name != "kernels"));
+        assert_eq!(usual.len(), TIERS.len() - 1);
+        assert_eq!(choose(&["kernels".to_owned()], false).unwrap().len(), 1);
     }
 }

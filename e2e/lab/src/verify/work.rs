@@ -14,7 +14,7 @@ use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::tiers::{Scenario, TIERS, Targets, Work};
 use crate::traced::Traces;
-use crate::{cluster, demo, images, mutate, process, scenarios, test_program};
+use crate::{cluster, demo, images, kernels, mutate, process, scenarios, test_program};
 
 /// How units are run.
 #[derive(Debug, Clone, Copy)]
@@ -119,6 +119,7 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
                 Ok(scenarios::run_test(&binary.path, words, how.place, sink)? == 0)
             })
         }
+        Work::Kernel(version) => kernels::run(&[version.to_owned()], &[], sink),
         Work::Mutations => mutate::run(None, how.long, sink),
         Work::Images => images::verify(sink),
         Work::Demo => Ok(demo::run(how.place, Mode::default(), sink)? == 0),

@@ -13,9 +13,9 @@ use crate::traffic::client::{self, Outcome};
 
 /// A client and what it dials.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct Question<'a> {
     pub(super) from: &'static str,
-    pub(super) to: &'static str,
+    pub(super) to: &'a str,
     pub(super) protocol: Protocol,
 }
 
@@ -36,7 +36,7 @@ pub(super) const OPEN: [(&str, Protocol); 8] = [
 /// Who serves it.
 pub(super) const OPEN_PODS: [&str; 2] = ["pod-a1", "pod-b1"];
 
-impl Question {
+impl Question<'_> {
     pub(super) fn target(&self) -> Result<SocketAddr> {
         self.to
             .parse()

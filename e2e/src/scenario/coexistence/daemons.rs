@@ -41,7 +41,43 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!("daemons of both nodes serve {from} over {over} as endpoints (S-55)");
         checks.check(&what, served);
     }
+    nobody(lab, checks)?;
     listener(lab, checks)
+}
+
+/// Ports of the Service `empty` on node-a: its node ports, and those of its external IPs.
+const EMPTY: [(Protocol, u16); 6] = [
+    (Protocol::Tcp, 30095),
+    (Protocol::Udp, 30096),
+    (Protocol::Sctp, 30097),
+    (Protocol::Tcp, 8085),
+    (Protocol::Udp, 8086),
+    (Protocol::Sctp, 8087),
+];
+
+/// S-224: a daemon on the number of a frontend without endpoints hears nothing.
+fn nobody(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let daemon = Server::start(&lab.node(Node::A)?, "squatter", &EMPTY)?;
+    for (protocol, port) in EMPTY {
+        for address in ["192.168.50.11", "[fd00:50::11]"] {
+            let to: &str = &format!("{address}:{port}");
+            let refused = [OUTSIDE, "pod-a3", "pod-b3", "node-b"]
+                .into_iter()
+                .try_for_each(|from| {
+                    let question = Question { from, to, protocol };
+                    question.ends(lab, &Outcome::Refused)
+                });
+            let what = format!("{to}/{protocol} without endpoints refuses everybody (S-224)");
+            checks.check(&what, refused);
+        }
+    }
+    let heard = daemon.answered();
+    checks.require(
+        "… and a daemon on the same ports hears nothing (S-224)",
+        heard == 0,
+        &format!("it heard {heard} times"),
+    );
+    daemon.end()
 }
 
 fn listener(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {

@@ -53,6 +53,12 @@ pub(super) fn replaced(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 pub(super) fn outage(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("no endpoint for a while");
     lab.lead("talk", None)?;
+    for family in Family::ALL {
+        let what = format!(
+            "{family}: without an endpoint nobody is answered by the pod that had it, from the same port (S-238)"
+        );
+        checks.check(&what, lab.unanswered(family));
+    }
     let looks = lab.looks()?;
     let mut made = BTreeSet::new();
     for family in Family::ALL {

@@ -41,6 +41,8 @@ const NODE_PORT: u16 = 30110;
 const MADE_UP: u16 = 4711;
 /// What the agent says whenever it has looked at flows.
 const LOOKED: &str = "looked for stale UDP flows";
+/// How long an answer is waited for that must not come: it would be there at once.
+const NO_ANSWER: Duration = Duration::from_millis(100);
 /// An answer on hardware takes much less.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -208,6 +210,19 @@ impl Lab<'_> {
                 reply_source == Some(endpoint.at(family)),
                 "{client} to {to}: answered by {name}, and tracked is {flow:?}"
             );
+        }
+        Ok(())
+    }
+
+    /// Asks from each that was answered before, and says whether none is any more.
+    fn unanswered(&self, family: Family) -> Result<()> {
+        let deadline = self.limit(NO_ANSWER);
+        for (client, sender) in of_family(&self.state.senders, family) {
+            crate::stop::check()?;
+            let outcome = sender.ask(deadline)?;
+            let (client, to) = (client.name(), sender.target());
+            let is_answered = matches!(outcome, Outcome::Answered { .. });
+            ensure!(!is_answered, "{client} to {to}: {outcome}");
         }
         Ok(())
     }

@@ -185,10 +185,14 @@ async fn follow(client: &Client, ways: &Ways, shared: &Mutex<State>) -> Result<(
         });
         let controllers = Controllers::new(ways.addresses.clone(), trust);
         let mut state = locked(shared);
-        state.agents.add(node.clone(), &pod.tag, controllers)?;
         let (tag, nodes) = &state.broken;
+        // From its start: one that says first that all is well lets the change go on.
         if *tag == pod.tag && nodes.contains(&node) {
-            state.agents.set_failing(&node, true);
+            state
+                .agents
+                .add_failing(node.clone(), &pod.tag, controllers)?;
+        } else {
+            state.agents.add(node.clone(), &pod.tag, controllers)?;
         }
         *state.starts.entry(node.clone()).or_default() += 1;
         state.pods.insert(node, pod);
