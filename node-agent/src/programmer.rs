@@ -225,8 +225,9 @@ impl<K: Kernel> Programmer<K> {
         self.work_on(work, &mut outcome);
         let failed = outcome.failed > 0;
         let took = started.elapsed();
-        self.health
-            .set_unwritten(std::mem::take(&mut outcome.unwritten));
+        let mut unwritten = std::mem::take(&mut outcome.unwritten);
+        unwritten.extend(self.forwards_no_ipv6());
+        self.health.set_unwritten(unwritten);
         if let Some(Ground { node, .. }) = ground {
             self.passed(outcome.passed(generation, node, facts, took));
         }

@@ -11,9 +11,11 @@
 #[allow(dead_code, reason = "other tests need more of it")]
 mod running;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_agent::kernel::SharedModel;
+use portolan_agent::health::Health;
+use portolan_agent::kernel::{IPV6_FORWARDING, SharedModel};
 use portolan_agent::slot::Woken;
 use portolan_plan::{FrontendDocument, FrontendKind, Period, PlanDocument};
 use portolan_reconcile::Op;
@@ -298,5 +300,59 @@ fn what_others_changed_while_it_was_not_asked_for_is_put_right_when_it_is_again(
     drop(kernel);
     running.program(asking());
     assert_eq!(value(&running.kernel).as_deref(), Some("20"), "S-235");
+    running.stop();
+}
+
+/// S-239: a condition and a warning, no failure; and nothing is written.
+#[test]
+fn ipv6_that_is_not_forwarded_is_told_where_services_of_the_family_are() {
+    let (state, health) = (TempDir::new().unwrap(), Arc::<Health>::default());
+    let running = Running::start_with(SharedModel::default(), state.path(), health.clone());
+    let forwards = |value: &str| {
+        let mut kernel = running.kernel.lock();
+        kernel
+            .state
+            .sysctls
+            .insert(IPV6_FORWARDING.into(), value.into());
+    };
+    let told = || {
+        health
+            .unwritten()
+            .borrow()
+            .iter()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    forwards("0");
+    assert_eq!(running.program(patient()).failed, 0);
+    let now = told();
+    assert!(
+        matches!(&*now, [one] if one.starts_with("net.ipv6.conf.all.forwarding is 0")),
+        "{now:?}"
+    );
+    let kept = running
+        .kernel
+        .lock()
+        .state
+        .sysctls
+        .get(IPV6_FORWARDING)
+        .cloned();
+    assert_eq!(kept.as_deref(), Some("0"), "left as it is");
+    let mut of_ipv4 = patient();
+    for port in of_ipv4
+        .services
+        .iter_mut()
+        .flat_map(|service| &mut service.ports)
+    {
+        port.frontends
+            .retain(|frontend| frontend.address.is_some_and(|address| address.is_ipv4()));
+    }
+    running.program(of_ipv4);
+    assert_eq!(told(), [""; 0], "no Service of the family");
+    running.program(patient());
+    assert_eq!(told().len(), 1);
+    forwards("1");
+    running.program(asking());
+    assert_eq!(told(), [""; 0]);
     running.stop();
 }

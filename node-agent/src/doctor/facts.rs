@@ -151,8 +151,7 @@ pub fn reverse_path(interface: &str) -> Arc<str> {
     format!("net/ipv4/conf/{interface}/rp_filter").into()
 }
 
-/// The setting that says whether the node passes IPv6 packets on.
-pub const IPV6_FORWARDING: &str = "net.ipv6.conf.all.forwarding";
+pub use crate::kernel::IPV6_FORWARDING;
 
 /// The setting that says whether IPVS counts rates.
 pub const RUN_ESTIMATION: &str = "net.ipv4.vs.run_estimation";

@@ -201,7 +201,7 @@ impl Health {
         self.unwritten.send_if_modified(|told| {
             let differs = *told != unwritten;
             for setting in unwritten.difference(told) {
-                warn!(%setting, "serving without it: the agent may not write this kernel setting");
+                warn!(%setting, "a kernel setting is not as it should be; Services are served all the same");
             }
             *told = unwritten;
             differs

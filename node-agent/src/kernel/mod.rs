@@ -18,6 +18,9 @@ use crate::traffic::Traffic;
 pub use linux::{IptablesChoice, LinuxKernel, Missing};
 pub use model::SharedModel;
 
+/// The setting that says whether the node passes IPv6 packets on. It is looked at and never written.
+pub const IPV6_FORWARDING: &str = "net.ipv6.conf.all.forwarding";
+
 /// Where plans are programmed.
 pub trait Kernel {
     /// Reads links, addresses and routes.

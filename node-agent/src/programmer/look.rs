@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use portolan_plan::{Family, NodeEntry, NodePlan};
 use portolan_reconcile::rules::ObservedRules;
-use portolan_reconcile::{Desired, HostNetwork, Ipv6Off, Network, Observed, Op, sysctls};
+use portolan_reconcile::{
+    Desired, HostNetwork, Ipv6Off, Network, Observed, Op, SetId, SetRole, sysctls,
+};
 use tracing::{debug, info};
 
 use super::{Outcome, Programmer};
+use crate::kernel::IPV6_FORWARDING;
 use crate::kernel::{Kernel, KernelError};
 use crate::slot::Source;
 
@@ -234,6 +237,29 @@ impl<K: Kernel> Programmer<K> {
                 true
             }
         }
+    }
+
+    /// What to tell where IPv6 Services are served and the node passes no IPv6 packets on (S-239).
+    pub(super) fn forwards_no_ipv6(&mut self) -> Option<String> {
+        let id = SetId {
+            role: SetRole::Frontend,
+            family: Family::Ipv6,
+        };
+        let frontends = self.shadow.as_ref()?.sets.get(&id)?;
+        if frontends.entries.is_empty() {
+            return None;
+        }
+        let found = self.kernel.sysctls(&[IPV6_FORWARDING.into()].into());
+        let is_off = found
+            .get(IPV6_FORWARDING)
+            .is_some_and(|value| &**value == "0");
+        is_off.then(|| {
+            format!(
+                "{IPV6_FORWARDING} is 0, so pods and IPv6 clients from elsewhere do not reach each other through Services; \
+                 set it to 1, and accept_ra to 2 on interfaces that routers give addresses (the agent does not: it would \
+                 end that)"
+            )
+        })
     }
 
     /// Whether somebody changed rules of ours; then everything is looked at again. While something is left alone as it
