@@ -99,17 +99,13 @@ pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
     cidr_list(&rule, &json!([]))
 }
 
-/// `primary`, or ranges.
+/// Words and ranges.
 pub(crate) fn node_port_addresses(_: &mut SchemaGenerator) -> Schema {
     let item = rule(
-        "self == 'primary' || isCIDR(self)",
-        "write primary, or a range like 192.168.0.0/16",
+        "self in ['all', 'primary', 'localhost'] || isCIDR(self)",
+        "write all, primary, localhost, or a range like 192.168.0.0/16",
     );
-    let list = rule(
-        "size(self) < 2 || !self.exists(item, item == 'primary')",
-        "primary stands alone: write it by itself, or ranges only",
-    );
-    cidr_list(&item, &json!([list]))
+    cidr_list(&item, &json!([]))
 }
 
 fn cidr_list(item: &Value, list: &Value) -> Schema {

@@ -16,7 +16,9 @@ pub struct SettingsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub scheduler: Option<String>,
-    /// Where node ports answer: `primary`, or address ranges; an empty list means all local addresses.
+    /// Where node ports answer, in any combination: `primary`, the node's first address of each family; `all`, all of
+    /// its addresses but loopback, as an empty list means; address ranges, of which the node's addresses are meant;
+    /// `localhost`, 127.0.0.1 and ::1 for TCP and clients on the node itself, whose connections the agent passes on.
     /// Default: `[primary]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::node_port_addresses")]

@@ -11,6 +11,7 @@ pub mod drains;
 pub mod health;
 pub mod http;
 pub mod kernel;
+pub mod loopback;
 pub mod metrics;
 mod owners;
 pub mod pages;

@@ -57,7 +57,9 @@ fn without_node_ports(
         .iter()
         .filter_map(|text| text.parse().ok())
         .collect();
-    let limits = !ranges.is_empty();
+    // Where a word selects addresses, ranges only add some.
+    let mut words = settings.node_port_addresses.iter();
+    let limits = !ranges.is_empty() && !words.any(|word| word == "all" || word == "primary");
     let has = move |family| {
         ranges
             .iter()

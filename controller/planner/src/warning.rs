@@ -266,8 +266,8 @@ impl Reason {
         match self {
             Self::ExternalIps { first, more } => write!(
                 f,
-                "spec.externalIPs: {first}{} is served, but Kubernetes is giving up external IPs (KEP-5707), since \
-                 whoever may write Services may take any address by them; use a Service of type LoadBalancer",
+                "spec.externalIPs: {first}{}: Kubernetes is giving up external IPs (KEP-5707), since whoever may \
+                 write Services may take any address by them; use a Service of type LoadBalancer",
                 and_more(*more)
             ),
             Self::NoSourceRange { family } => write!(

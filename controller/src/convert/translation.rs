@@ -53,6 +53,8 @@ impl Display for List {
 pub(super) struct Translation {
     pub(super) fields: Fields,
     pub(super) mode: Mode,
+    /// Whether kube-proxy has node ports on loopback addresses where it has them on all.
+    pub(super) answers_on_loopback: bool,
     settings: SettingsSpec,
     findings: Vec<Finding>,
 }
@@ -75,6 +77,7 @@ impl Translation {
         let mut translation = Self {
             fields,
             mode,
+            answers_on_loopback: false,
             settings: SettingsSpec::default(),
             findings: Vec::new(),
         };
@@ -333,15 +336,20 @@ impl Translation {
 
     fn local_host(&mut self) -> Result<(), FieldError> {
         let given = self.fields.flag("iptables.localhostNodePorts")?;
-        match given.value {
-            Some(false) => self.note(Outcome::Same, &given, "node ports do not answer on loopback addresses"),
-            None | Some(true) => self.note(
-                Outcome::NoEqual,
-                &given,
-                "node ports answered on 127.0.0.1 too (kube-proxy's default); with Portolan they do not: use an \
-                 address of the node, or the Service's own",
-            ),
-        }
+        self.answers_on_loopback = given.value != Some(false);
+        let outcome = match given.value {
+            Some(true) => Outcome::CarriedOver,
+            None => Outcome::FilledIn,
+            Some(false) => Outcome::Same,
+        };
+        let note = match self.answers_on_loopback {
+            true => {
+                "TCP connections to node ports on 127.0.0.1 are passed on by agents where nodePortAddresses has \
+                     `localhost`; UDP is not"
+            }
+            false => "node ports do not answer on loopback addresses",
+        };
+        self.note(outcome, &given, note);
         let given = self.fields.flag("iptables.snatNodeInternalIP")?;
         match given.value {
             None | Some(false) => self.note(Outcome::Same, &given, ""),

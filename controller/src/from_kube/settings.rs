@@ -27,7 +27,7 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
         settings.scheduler = scheduler(&text, path("scheduler"))?;
     }
     if let Some(texts) = given.node_port_addresses {
-        settings.node_port_addresses = node_port_addresses(texts)?;
+        settings.node_port_addresses = node_port_addresses(&texts)?;
     }
     if let Some(detection) = given.local_detection {
         settings.local_detection = local_detection(&detection)?;
@@ -155,19 +155,10 @@ pub(super) fn patch(given: &given::SettingsSpec) -> Result<SettingsPatch, FieldE
 }
 
 /// `primary` alone, or ranges (S-34).
-fn node_port_addresses(texts: Vec<String>) -> Result<Vec<String>, FieldError> {
-    if texts.len() == 1 && texts[0] == "primary" {
-        return Ok(texts);
-    }
-    let range = |(index, text): (usize, &String)| {
-        let field = format!("nodePortAddresses[{index}]");
-        if text == "primary" {
-            return Err(wrong(
-                &field,
-                "\"primary\" stands alone; write it by itself, or ranges only",
-            ));
-        }
-        Ok(cidr(text, path(&field))?.to_string())
+fn node_port_addresses(texts: &[String]) -> Result<Vec<String>, FieldError> {
+    let range = |(index, text): (usize, &String)| match text.as_str() {
+        "all" | "primary" | "localhost" => Ok(text.clone()),
+        text => Ok(cidr(text, path(&format!("nodePortAddresses[{index}]")))?.to_string()),
     };
     texts.iter().enumerate().map(range).collect()
 }

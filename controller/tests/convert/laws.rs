@@ -148,6 +148,9 @@ impl Said {
         settings.conntrack.tcp_be_liberal = self.liberal.unwrap_or(false);
         settings.node_port_addresses = match self.node_ports.as_deref() {
             None | Some([]) if self.mode() == "nftables" => vec!["primary".into()],
+            None | Some([] | ["all"]) if self.mode() == "iptables" => {
+                vec!["all".into(), "localhost".into()]
+            }
             None | Some([] | ["all"]) => Vec::new(),
             Some(texts) => texts.iter().map(ToString::to_string).collect(),
         };

@@ -48,8 +48,8 @@ const REFUSED: [(&str, &str); 19] = [
         "spec.settings.masquerade.bit: 32 is not between 0 and 31",
     ),
     (
-        "nodePortAddresses: [primary, 10.0.0.0/8]",
-        "spec.settings.nodePortAddresses[0]: \"primary\" stands alone",
+        "nodePortAddresses: [primary, loopback]",
+        "spec.settings.nodePortAddresses[1]: \"loopback\" is",
     ),
     (
         "nodePortAddresses: [10.0.0.1]",

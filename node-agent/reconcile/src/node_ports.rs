@@ -10,30 +10,36 @@ use crate::host::HostNetwork;
 
 /// Spells the node's first address of each family, in the order of its Node object.
 const PRIMARY: &str = "primary";
+/// Spells every address, as an empty list does.
+const ALL: &str = "all";
 
 /// The addresses that the settings select; no setting at all selects every one.
 ///
 /// A family in which the settings name no range has no node ports (S-33).
 pub fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
     let selected = &node.settings.node_port_addresses;
-    if selected.iter().any(|text| text == PRIMARY) {
-        let first = |family| {
-            let mut own = node.addresses.iter();
-            own.find(|address| Family::of(**address) == family && can_have_node_ports(**address))
-                .copied()
-        };
-        return Family::BOTH.into_iter().filter_map(first).collect();
-    }
+    let has = |word: &str| selected.iter().any(|text| text == word);
+    let first = |family| {
+        let mut own = node.addresses.iter();
+        own.find(|address| Family::of(**address) == family && can_have_node_ports(**address))
+            .copied()
+    };
+    let primary = Family::BOTH
+        .into_iter()
+        .filter(|_| has(PRIMARY))
+        .filter_map(first);
+    // `localhost` is none of them: what comes from there is passed on by the agent.
     let ranges: Vec<IpNet> = selected
         .iter()
         .filter_map(|text| text.parse().ok())
         .collect();
-    let is_selected = |address: &IpAddr| {
-        selected.is_empty() || ranges.iter().any(|range| range.contains(address))
-    };
+    let everything = selected.is_empty() || has(ALL);
+    let is_selected =
+        |address: &IpAddr| everything || ranges.iter().any(|range| range.contains(address));
     // Our own device is not among the host's interfaces, so no Service address is selected (S-36).
     let all = host.addresses.iter().map(|host| host.address);
     all.filter(|address| can_have_node_ports(*address) && is_selected(address))
+        .chain(primary)
         .collect()
 }
 
@@ -88,6 +94,16 @@ mod tests {
     #[test]
     fn primary_is_the_nodes_first_address_of_each_family() {
         assert_eq!(selected(&["primary"]), ["192.168.1.1", "fd00::1"], "S-34");
+    }
+
+    #[test]
+    fn words_and_ranges_add_up() {
+        let all = selected(&[]);
+        assert_eq!(selected(&["all"]), all, "S-234");
+        assert_eq!(selected(&["primary", "all", "localhost"]), all, "S-234");
+        let both = selected(&["primary", "192.168.1.2/32"]);
+        assert_eq!(both, ["192.168.1.1", "192.168.1.2", "fd00::1"], "S-234");
+        assert_eq!(selected(&["localhost"]), [""; 0], "S-234");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::health::Health;
 use crate::http;
 use crate::kernel::linux::Events;
 use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
+use crate::loopback;
 use crate::metrics::{Metrics, Sources};
 use crate::pages::Pages;
 use crate::programmer::{Applied, Programmer};
@@ -127,8 +128,9 @@ impl Run {
             health: health.clone(),
             link,
         };
-        let keeping = keeper.run(applied_receiver, way);
-        let signalled = follow(receiver, keeping, slot.clone(), pages, &health);
+        let loopback = loopback::serve(slot.clone(), applied_receiver.clone());
+        let beside = async { tokio::join!(keeper.run(applied_receiver, way), loopback) };
+        let signalled = follow(receiver, beside, slot.clone(), pages, &health);
         keeper.finish();
         drop(events);
         slot.stop();
@@ -196,10 +198,10 @@ fn outlive_others() {
     }
 }
 
-/// Follows the controller, keeps its plan and answers whoever asks, until a signal comes.
-fn follow(
+/// Follows the controller, does what else is to be done and answers whoever asks, until a signal comes.
+fn follow<T>(
     receiver: Receiver,
-    keeping: impl Future<Output = ()>,
+    beside: impl Future<Output = T>,
     slot: Arc<PlanSlot>,
     pages: Arc<Pages>,
     health: &Health,
@@ -212,7 +214,7 @@ fn follow(
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             () = receiver.run() => {}
-            () = keeping => {}
+            _ = beside => {}
             () = watchdog::watch(slot) => {}
             () = http::serve(pages, health.wanted()) => {}
             _ = terminate.recv() => {}

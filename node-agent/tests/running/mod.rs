@@ -111,6 +111,11 @@ impl Running {
         }
     }
 
+    /// What came of passes, from now on.
+    pub(crate) fn applied(&self) -> watch::Receiver<Applied> {
+        self.applied.clone()
+    }
+
     /// Waits until the model kernel is so.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&SharedModel) -> bool) {
         let started = Instant::now();

@@ -126,7 +126,8 @@ impl NodePlan {
         self.entries.is_empty()
     }
 
-    fn get(&self, key: &EntryKey) -> Option<&Entry> {
+    /// An entry that can be used.
+    pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
         self.entries.get(key)?.good.as_ref().map(|(_, entry)| entry)
     }
 

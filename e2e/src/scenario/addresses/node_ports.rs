@@ -56,7 +56,38 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             result,
         );
     }
+    on_loopback(lab, checks)?;
     lab.set("nodePortAddresses: []")
+}
+
+/// S-234: TCP clients of the node itself are passed on by the agent.
+fn on_loopback(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let places = ["127.0.0.1:30090", "[::1]:30090"];
+    for target in places {
+        checks.check(
+            &format!("without `localhost` there is no node port on {target} (S-35)"),
+            lab.refuses(NODE_A, target),
+        );
+    }
+    let since = Instant::now();
+    lab.set("nodePortAddresses: [localhost, primary]")?;
+    for target in places {
+        checks.check(
+            &format!("with `localhost` the node's own clients are served at {target} (S-234)"),
+            lab.soon_answers(
+                "a node port on a loopback address",
+                since,
+                NODE_A,
+                target,
+                WEB,
+            ),
+        );
+    }
+    checks.check(
+        "… and `primary` stands beside it (S-234)",
+        lab.answers(Resident::Outside, "192.168.50.11:30090", WEB),
+    );
+    Ok(())
 }
 
 /// A virtual server of node-a whose place begins so.

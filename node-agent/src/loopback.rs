@@ -1,0 +1,202 @@
+//! Node ports on loopback addresses, for the node's own clients (S-234). The kernel cannot translate what comes from
+//! 127.0.0.1 or ::1 to another address, so this passes TCP streams on.
+//!
+//! Touches: the network. A connection goes to a backend of the plan in force when it comes. What it costs is bounded:
+//! so many connections, and so long to connect.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use portolan_plan::{Entry, EntryKey, Family, FrontendKind, NodePlan, Protocol, ServiceId};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use crate::programmer::Applied;
+use crate::slot::PlanSlot;
+
+/// What asks for it in `nodePortAddresses`.
+pub const LOCALHOST: &str = "localhost";
+/// How many connections are passed on at once; others wait.
+const CONNECTIONS: usize = 1024;
+/// How many backends are tried for one connection.
+const TRIES: usize = 3;
+/// How long each may take to answer.
+const CONNECT: Duration = Duration::from_secs(5);
+/// When a port that somebody has is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// A pause when no connection can be taken: there are too many open files.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Where it listens, and whose port that is.
+type Ports = BTreeMap<SocketAddr, Target>;
+
+/// A port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Target {
+    service: ServiceId,
+    port: Arc<str>,
+    family: Family,
+}
+
+/// Listens where the plan in force wants it, for as long as the program runs.
+pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
+    let mut open: BTreeMap<SocketAddr, (Target, Listening)> = BTreeMap::new();
+    let mut taken: BTreeMap<SocketAddr, String> = BTreeMap::new();
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        applied.mark_unchanged();
+        let wanted = slot.peek(ports);
+        open.retain(|place, (target, _)| wanted.get(place) == Some(target));
+        taken.retain(|place, _| wanted.contains_key(place));
+        for (place, target) in wanted {
+            if open.contains_key(&place) {
+                continue;
+            }
+            match TcpListener::bind(place).await {
+                Ok(listener) => {
+                    if taken.remove(&place).is_some() {
+                        info!(%place, service = %target.service, "node port on a loopback address: open now");
+                    }
+                    let task = accept(listener, target.clone(), slot.clone(), room.clone());
+                    open.insert(place, (target, Listening(tokio::spawn(task))));
+                }
+                Err(error) => tell(&mut taken, place, &target, &error),
+            }
+        }
+        tokio::select! {
+            changed = applied.changed() => if changed.is_err() { return },
+            () = sleep(RETRY), if !taken.is_empty() => {}
+        }
+    }
+}
+
+/// Once for each reason.
+fn tell(
+    taken: &mut BTreeMap<SocketAddr, String>,
+    place: SocketAddr,
+    target: &Target,
+    error: &io::Error,
+) {
+    let why = error.to_string();
+    if taken.get(&place) != Some(&why) {
+        let (service, port) = (&target.service, place.port());
+        warn!(
+            "listen on {place} for the node port of {service}: {error}; `ss -ltnp sport = {port}` on the node names the \
+             program that has it"
+        );
+    }
+    taken.insert(place, why);
+}
+
+/// The node ports of a plan, where its settings ask for loopback addresses.
+fn ports(plan: &NodePlan) -> Ports {
+    let asks = plan.node().is_some_and(|node| {
+        let mut words = node.settings.node_port_addresses.iter();
+        words.any(|word| word == LOCALHOST)
+    });
+    let mut found = Ports::new();
+    for (service, head) in plan.heads().filter(|_| asks) {
+        for port in head
+            .ports
+            .iter()
+            .filter(|port| port.protocol == Protocol::Tcp)
+        {
+            let node_ports = port.frontends.iter();
+            let node_ports = node_ports.filter(|frontend| frontend.kind == FrontendKind::NodePort);
+            for (frontend, family) in
+                node_ports.flat_map(|one| Family::BOTH.map(|family| (one, family)))
+            {
+                if port.has_family(family) {
+                    let target = Target {
+                        service: service.clone(),
+                        port: port.name.clone(),
+                        family,
+                    };
+                    found.insert(SocketAddr::new(loopback(family), frontend.port), target);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn loopback(family: Family) -> IpAddr {
+    match family {
+        Family::Ipv4 => Ipv4Addr::LOCALHOST.into(),
+        Family::Ipv6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+/// A socket that is open as long as this is there. Connections go on without it.
+struct Listening(JoinHandle<()>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, target: Target, slot: Arc<PlanSlot>, room: Arc<Semaphore>) {
+    let turn = AtomicUsize::new(0);
+    loop {
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
+        };
+        let Ok((client, _)) = listener.accept().await else {
+            sleep(BREATH).await;
+            continue;
+        };
+        let backends = slot.peek(|plan| backends(plan, &target));
+        let first = turn.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            pass_on(client, &backends, first).await;
+            drop(place);
+        });
+    }
+}
+
+/// Who serves a port, for clients of the node itself.
+fn backends(plan: &NodePlan, target: &Target) -> Vec<SocketAddr> {
+    let head = match plan.get(&EntryKey::Head(target.service.clone())) {
+        Some(Entry::Head(head)) => &*head.ports,
+        _ => &[],
+    };
+    let mut ports = head
+        .iter()
+        .filter(|port| port.protocol == Protocol::Tcp && port.name == target.port);
+    let list = ports.next().and_then(|port| {
+        let list = port.external.as_ref()?;
+        plan.backends(&target.service, port, list, target.family)
+    });
+    let backends = list.into_iter().flat_map(|list| list.as_slice());
+    let backends = backends.filter(|backend| backend.weight > 0);
+    backends
+        .map(|backend| SocketAddr::new(backend.address, backend.port))
+        .collect()
+}
+
+/// Passes a stream on to the first that answers; without one the client's connection ends.
+async fn pass_on(mut client: TcpStream, backends: &[SocketAddr], first: usize) {
+    for turn in 0..backends.len().min(TRIES) {
+        let Some(backend) = backends.get((first + turn) % backends.len()) else {
+            return;
+        };
+        match timeout(CONNECT, TcpStream::connect(backend)).await {
+            Ok(Ok(mut server)) => {
+                // How it ends is between the two.
+                drop(copy_bidirectional(&mut client, &mut server).await);
+                return;
+            }
+            Ok(Err(error)) => debug!(%backend, %error, "a backend does not answer"),
+            Err(_) => debug!(%backend, "a backend does not answer in time"),
+        }
+    }
+}
