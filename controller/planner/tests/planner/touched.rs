@@ -80,6 +80,44 @@ slices:
 }
 
 #[test]
+fn an_api_server_that_changes_its_port_takes_it_from_services_that_were_there_already() {
+    // S-18.
+    let cluster = |port: u16| {
+        format!(
+            "services:
+    - {{id: shop/web, ips: [10.96.0.1], ports: [6443/TCP], external: {{balancer: [203.0.113.1]}}}}
+slices:
+    - id: default/kubernetes
+      service: kubernetes
+      ports: [https {port}/TCP]
+      endpoints: [{{address: 203.0.113.1}}]"
+        )
+    };
+    follows(&cluster(8443), &cluster(6443));
+    follows(&cluster(6443), &cluster(8443));
+}
+
+#[test]
+fn a_node_that_gets_an_address_keeps_its_kubelet_from_services_that_were_there_already() {
+    // S-25.
+    let service = "services:
+    - {id: shop/web, ips: [10.96.0.1], ports: [10250/TCP], external: {ips: [192.168.1.9]}}";
+    let node =
+        |addresses: &str| format!("nodes: [{{name: a, addresses: [{addresses}]}}]\n{service}");
+    follows(&node("192.168.1.1"), &node("192.168.1.1, 192.168.1.9"));
+    follows(&node("192.168.1.9"), &node("192.168.1.1"));
+}
+
+#[test]
+fn ranges_that_are_left_to_others_are_told_of_services_that_were_there_already() {
+    // S-236.
+    let service = "services: [{id: shop/web, ips: [10.96.0.1], ports: [80/TCP]}]";
+    let excluded = format!("settings: {{excluded: [10.96.0.0/24]}}\n{service}");
+    follows(service, &excluded);
+    follows(&excluded, service);
+}
+
+#[test]
 fn an_endpoint_decides_about_an_external_ip_that_is_there_already() {
     // S-215.
     let service = "services:

@@ -292,8 +292,20 @@ fn rules() -> Result<[(&'static str, BTreeSet<String>); 2]> {
     for entry in fs::read_dir(&folder).with_context(reading)? {
         all += &fs::read_to_string(entry.with_context(reading)?.path()).with_context(reading)?;
     }
-    Ok(["libipt", "libip6t"].map(|family| (family, extensions(&all))))
+    Ok(["libipt", "libip6t"].map(|family| {
+        let is_others = |name: &str| {
+            OF_ONE_FAMILY
+                .iter()
+                .any(|(own, of)| *own == name && *of != family)
+        };
+        let mut names = extensions(&all);
+        names.retain(|name| !is_others(name));
+        (family, names)
+    }))
 }
+
+/// Matches that only one family has.
+const OF_ONE_FAMILY: [(&str, &str); 2] = [("icmp", "libipt"), ("icmp6", "libip6t")];
 
 fn extensions(rules: &str) -> BTreeSet<String> {
     let lines = rules.lines().filter(|line| line.starts_with("-A "));

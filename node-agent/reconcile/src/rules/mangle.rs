@@ -84,8 +84,12 @@ fn output(family: Family, settings: &Settings) -> Vec<String> {
         guard(family),
         hold(family),
         format!("{} {lead}", to(SetRole::Frontend)),
-        // New connections are refused in `filter`; those that stand end where they are.
-        format!("-p tcp {} {lead}", to(SetRole::Refuse)),
+        // Those that stand end where they are. IPVS refuses new ones with an ICMP error if it has a virtual server, and
+        // the kernel sends none for a packet that is routed to `lo` with an address of nobody.
+        format!(
+            "-p tcp {} -m conntrack ! --ctstate NEW {lead}",
+            to(SetRole::Refuse)
+        ),
     ]
 }
 
