@@ -147,12 +147,13 @@ impl Drop for Listening {
 async fn accept(listener: TcpListener, target: Target, slot: Arc<PlanSlot>, room: Arc<Semaphore>) {
     let turn = AtomicUsize::new(0);
     loop {
-        let Ok(place) = room.clone().acquire_owned().await else {
-            return;
-        };
         let Ok((client, _)) = listener.accept().await else {
             sleep(BREATH).await;
             continue;
+        };
+        // Only then: a port that nobody uses takes no room from others.
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
         };
         let backends = slot.peek(|plan| backends(plan, &target));
         let first = turn.fetch_add(1, Ordering::Relaxed);
