@@ -76,6 +76,8 @@ impl Eq for InForce {}
 pub struct Delivery {
     /// The version of the agent program.
     pub agent_version: Arc<str>,
+    /// The name of the pod that it runs in, by its token; `None` where tokens are not asked for.
+    pub agent_pod: Option<Arc<str>>,
     /// Whether its stream is open here.
     pub connected: bool,
     /// Since when its stream is open, or closed.
@@ -114,12 +116,19 @@ impl Board {
     /// have been restarted. A stream that follows another without an end in between replaces it.
     ///
     /// What is in force there is written into what comes back.
-    pub fn connected(&self, node: &str, agent_version: &str, now: SystemTime) -> InForce {
+    pub fn connected(
+        &self,
+        node: &str,
+        agent_version: &str,
+        agent_pod: Option<&str>,
+        now: SystemTime,
+    ) -> InForce {
         let in_force = InForce::default();
         let mut nodes = self.nodes();
         let node: Arc<str> = node.into();
         let delivery = Delivery {
             agent_version: agent_version.into(),
+            agent_pod: agent_pod.map(Arc::from),
             connected: true,
             since: now,
             acked: None,

@@ -18,7 +18,7 @@ fn acked(hash: u128) -> Acked {
 fn the_last_word_of_an_agent_stays_when_its_stream_ends() {
     let board = Board::default();
     assert_eq!(board.get("node-a"), None);
-    board.connected("node-a", "0.1.0", at(1));
+    board.connected("node-a", "0.1.0", None, at(1));
     board.acked("node-a", acked(7), at(2));
     board.gone("node-a", at(1), at(3));
     let delivery = board.get("node-a").unwrap();
@@ -31,7 +31,7 @@ fn the_last_word_of_an_agent_stays_when_its_stream_ends() {
 #[test]
 fn a_plan_that_comes_into_force_late_is_as_old_as_its_batch() {
     let board = Board::default();
-    board.connected("node-a", "0.1.0", at(1));
+    board.connected("node-a", "0.1.0", None, at(1));
     let failing = Acked {
         applied: None,
         failed_operations: 1,
@@ -49,11 +49,11 @@ fn a_plan_that_comes_into_force_late_is_as_old_as_its_batch() {
 fn who_has_not_a_version_is_waited_for_unless_it_failed_or_is_gone() {
     let board = Board::default();
     let node = |name: &str| {
-        let in_force = board.connected(name, "0.1.0", at(1));
+        let in_force = board.connected(name, "0.1.0", None, at(1));
         board.acked(name, acked(1), at(1));
         in_force
     };
-    board.connected("new", "0.1.0", at(1));
+    board.connected("new", "0.1.0", None, at(1));
     let (behind, there, failing) = (node("behind"), node("there"), node("failing"));
     node("gone").reached(2);
     board.gone("gone", at(1), at(2));
@@ -82,10 +82,10 @@ fn who_has_not_a_version_is_waited_for_unless_it_failed_or_is_gone() {
 #[test]
 fn an_agent_that_comes_back_has_said_nothing_yet() {
     let board = Board::default();
-    board.connected("node-a", "0.1.0", at(1));
+    board.connected("node-a", "0.1.0", None, at(1));
     board.acked("node-a", acked(7), at(2));
     board.drifted("node-a", vec![Drift::default()]);
-    board.connected("node-a", "0.2.0", at(3));
+    board.connected("node-a", "0.2.0", None, at(3));
     let delivery = board.get("node-a").unwrap();
     assert_eq!(&*delivery.agent_version, "0.2.0");
     assert_eq!((delivery.acked, delivery.drifted), (None, None));
@@ -94,8 +94,8 @@ fn an_agent_that_comes_back_has_said_nothing_yet() {
 #[test]
 fn an_older_stream_that_ends_late_takes_nothing_from_its_successor() {
     let board = Board::default();
-    board.connected("node-a", "0.1.0", at(1));
-    board.connected("node-a", "0.1.0", at(5));
+    board.connected("node-a", "0.1.0", None, at(1));
+    board.connected("node-a", "0.1.0", None, at(5));
     board.gone("node-a", at(1), at(6));
     assert!(board.get("node-a").unwrap().connected);
     board.gone("node-a", at(5), at(7));
@@ -113,7 +113,7 @@ fn an_answer_without_a_stream_is_nothing() {
 fn an_agent_is_forgotten_when_it_and_its_node_are_gone() {
     let board = Board::default();
     for node in ["node-a", "node-b", "node-c"] {
-        board.connected(node, "0.1.0", at(1));
+        board.connected(node, "0.1.0", None, at(1));
     }
     board.gone("node-a", at(1), at(2));
     board.gone("node-b", at(1), at(2));
@@ -128,7 +128,7 @@ fn an_agent_is_forgotten_when_it_and_its_node_are_gone() {
 #[test]
 fn no_more_failures_are_kept_than_are_shown() {
     let board = Board::default();
-    board.connected("node-a", "0.1.0", at(1));
+    board.connected("node-a", "0.1.0", None, at(1));
     let many = Acked {
         failures: vec!["x".into(); 100],
         failed_operations: 100,
@@ -152,11 +152,11 @@ async fn news_are_told_once_however_often_they_came() {
         async move { board.changes().await }
     });
     tokio::task::yield_now().await;
-    board.connected("node-a", "0.1.0", at(1));
+    board.connected("node-a", "0.1.0", None, at(1));
     assert_eq!(waiting.await.unwrap(), BTreeSet::from(["node-a".into()]));
     board.acked("node-a", acked(1), at(2));
     board.acked("node-a", acked(2), at(3));
-    board.connected("node-b", "0.1.0", at(4));
+    board.connected("node-b", "0.1.0", None, at(4));
     let both = BTreeSet::from(["node-a".into(), "node-b".into()]);
     assert_eq!(board.changes().await, both);
     board.acked("node-b", acked(1), at(5));

@@ -59,6 +59,11 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub agent_version: Option<String>,
+    /// The name of the agent's pod, by its token: the one that this status was reported by. Absent where the
+    /// controller asks for no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::NAME))]
+    pub agent_pod: Option<String>,
     /// When this status was written. Older than 10 minutes: no controller is writing, see its logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]

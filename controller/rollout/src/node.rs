@@ -22,9 +22,10 @@ pub struct Node {
 pub enum Agent {
     /// Nothing.
     Stays,
-    /// It is replaced, for which it is away for a moment, and that has not happened.
+    /// It is replaced, for which it is away for a moment, and that has not happened; or what is reported was
+    /// reported by the old one.
     Old,
-    /// It was replaced, and the new one is ready.
+    /// It was replaced, the new one is ready, and what is reported was reported by it.
     New,
 }
 

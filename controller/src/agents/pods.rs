@@ -18,6 +18,7 @@ pub struct AgentPods(BTreeMap<String, Vec<AgentPod>>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct AgentPod {
+    name: String,
     track: Option<Track>,
     /// Of which template it was made.
     agents: String,
@@ -38,10 +39,13 @@ impl AgentPods {
         Self(nodes)
     }
 
-    /// Whether a pod of this template is ready on the node.
+    /// Whether a pod of this template is ready on the node and is this one, if one is named: for some time after it
+    /// has replaced another one, what is known of the node is what the other one reported.
     #[must_use]
-    pub fn has_ready(&self, node: &str, agents: &str) -> bool {
-        self.on(node).any(|pod| pod.ready && pod.agents == agents)
+    pub fn has_ready(&self, node: &str, agents: &str, name: Option<&str>) -> bool {
+        let is_it = |pod: &AgentPod| name.is_none_or(|name| pod.name == name);
+        self.on(node)
+            .any(|pod| pod.ready && pod.agents == agents && is_it(pod))
     }
 
     /// Whether a pod of this DaemonSet is ready on the node.
@@ -81,6 +85,7 @@ fn read(pod: &Pod) -> AgentPod {
     let agents = annotations.and_then(|annotations| annotations.get(AGENTS));
     let ends = pod.metadata.deletion_timestamp.is_some();
     AgentPod {
+        name: pod.metadata.name.clone().unwrap_or_default(),
         track: track.and_then(|name| Track::read(name)),
         agents: agents.cloned().unwrap_or_default(),
         ready: !ends && super::addresses::is_ready(pod),
@@ -111,6 +116,7 @@ mod tests {
     fn pod(node: &str, track: &str, agents: &str, ready: &str, more: &Value) -> Pod {
         let mut pod = json!({
             "metadata": {
+                "name": format!("agent-{node}-{track}"),
                 "labels": {Track::LABEL: track},
                 "annotations": {AGENTS: agents},
             },
@@ -137,10 +143,12 @@ mod tests {
         let mut found = AgentPods::of(&pods[..2]);
         found.append(AgentPods::of(&pods[2..]));
         assert_eq!(found, AgentPods::of(&pods));
-        assert!(found.has_ready("a", "1") && !found.has_ready("a", "2"));
+        assert!(found.has_ready("a", "1", None) && !found.has_ready("a", "2", None));
+        assert!(found.has_ready("a", "1", Some("agent-a-blue")));
+        assert!(!found.has_ready("a", "1", Some("agent-a-green")));
         assert!(found.serves("a", Track::Blue) && !found.serves("a", Track::Green));
-        assert!(!found.has_ready("b", "2") && !found.serves("b", Track::Blue));
-        assert!(found.has_ready("c", "3"));
+        assert!(!found.has_ready("b", "2", None) && !found.serves("b", Track::Blue));
+        assert!(found.has_ready("c", "3", None));
         assert!(found.has_any("b") && !found.has_any("d"));
         assert_eq!(found.tracks(), [Track::Blue].into());
     }

@@ -139,9 +139,9 @@ mod tests {
         assert!(ask(7).behind.is_empty());
         assert_eq!(ask(8).behind, ["EndpointSlice"]);
 
-        let a = board.connected("a", "0.1.0", at(10));
+        let a = board.connected("a", "0.1.0", None, at(10));
         a.reached(2);
-        let b = board.connected("b", "0.1.0", at(10));
+        let b = board.connected("b", "0.1.0", None, at(10));
         b.reached(1);
         let failed = Acked {
             failures: vec!["no memory".into()],
@@ -149,7 +149,7 @@ mod tests {
             ..Acked::default()
         };
         board.acked("b", failed, at(20));
-        board.connected("c", "0.1.0", at(10));
+        board.connected("c", "0.1.0", None, at(10));
         board.gone("c", at(10), at(70));
         let found = ask(7);
         assert_eq!(found.waiting.len(), 1);

@@ -33,6 +33,8 @@ pub(super) struct Verdicts {
 pub struct Previous {
     /// The version of its agent. Whoever rolls agents out watches it.
     pub(super) agent_version: Option<Arc<str>>,
+    /// The name of its agent's pod, for the same reason.
+    pub(super) agent_pod: Option<Arc<str>>,
     /// The number of the settings that were in force.
     pub(super) revision: Option<u64>,
     pub(super) applied: Option<Since>,
@@ -48,6 +50,7 @@ impl Previous {
         let revision = status.settings_revision.as_deref();
         Self {
             agent_version: status.agent_version.as_deref().map(Arc::from),
+            agent_pod: status.agent_pod.as_deref().map(Arc::from),
             revision: revision.and_then(from_kube::revision_number),
             applied: of(condition::APPLIED),
             healthy: of(condition::HEALTHY),

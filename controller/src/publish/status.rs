@@ -222,6 +222,7 @@ pub fn status(
             .filter(|failed| *failed > 0),
         undecodable: acked.map_or_else(Vec::new, |acked| sentences(&acked.undecodable)),
         agent_version: delivery.map(agent_version),
+        agent_pod: delivery.and_then(agent_pod),
         heartbeat_time: Some(moment(now)),
         conditions,
     }
@@ -230,6 +231,12 @@ pub fn status(
 /// The version of a node's agent, as its status has it.
 pub(super) fn agent_version(delivery: &Delivery) -> String {
     shortened(&delivery.agent_version, 64)
+}
+
+/// The pod of a node's agent, as its status has it.
+pub(super) fn agent_pod(delivery: &Delivery) -> Option<String> {
+    let pod = delivery.agent_pod.as_deref()?;
+    Some(shortened(pod, portolan_crds::limit::NAME))
 }
 
 /// A condition that keeps its time while it stays what it is.

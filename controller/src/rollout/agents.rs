@@ -57,15 +57,16 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// What it does to the agent of a node, if there is one: taints keep them from some.
-    pub(super) fn of(&self, node: &model::Node, state: &State) -> Agent {
+    /// What it does to the agent of a node, if there is one: taints keep them from some. `reporter` is the pod by
+    /// which the node's status was reported.
+    pub(super) fn of(&self, node: &model::Node, state: &State, reporter: Option<&str>) -> Agent {
         let zone = node.zone.as_deref().unwrap_or_default();
         let reach = state.rolling().map(|change| &change.reach);
         // One that is being replaced has no pod for a moment.
         let reached = reach.is_some_and(|reach| reach.includes(&node.name, zone));
         if !self.target.selects(node) || !(reached || self.pods.has_any(&node.name)) {
             Agent::Stays
-        } else if self.pods.has_ready(&node.name, &self.hash) {
+        } else if self.pods.has_ready(&node.name, &self.hash, reporter) {
             Agent::New
         } else {
             Agent::Old

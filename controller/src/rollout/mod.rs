@@ -224,7 +224,7 @@ impl Rollout {
     }
 
     /// What nodes reported: to all controllers, so it is read from where all of them write it.
-    async fn reports(&self) -> Result<BTreeMap<Arc<str>, Report>, Trouble> {
+    async fn reports(&self) -> Result<BTreeMap<Arc<str>, Heard>, Trouble> {
         let now = SystemTime::now();
         let mut params = ListParams::default().limit(PAGE);
         let mut reports = BTreeMap::new();
@@ -232,7 +232,11 @@ impl Rollout {
             let page = self.plans.list(&params).await?;
             reports.extend(page.items.iter().filter_map(|plan| {
                 let status = plan.status.as_ref()?;
-                Some((plan.name_any().into(), report(status, now)))
+                let heard = Heard {
+                    report: report(status, now),
+                    pod: status.agent_pod.clone(),
+                };
+                Some((plan.name_any().into(), heard))
             }));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -245,21 +249,23 @@ impl Rollout {
     fn nodes(
         &self,
         state: &State,
-        reports: &BTreeMap<Arc<str>, Report>,
+        reports: &BTreeMap<Arc<str>, Heard>,
         replaced: Option<&Replaced>,
     ) -> Result<Vec<Node>, FieldError> {
         let current = from_kube::stored_revision(state, state.current)?;
         let target = from_kube::stored_revision(state, state.target())?;
         let known = self.shared.read();
         let node = |node: &Arc<portolan_planner::model::Node>| {
-            let agent = replaced.map_or(Agent::Stays, |change| change.of(node, state));
+            let heard = reports.get(&node.name);
+            let reporter = heard.and_then(|heard| heard.pod.as_deref());
+            let agent = replaced.map_or(Agent::Stays, |change| change.of(node, state, reporter));
             let settings = current.settings_of(node) != target.settings_of(node);
             Node {
                 name: node.name.clone(),
                 zone: node.zone.clone().unwrap_or_default(),
                 affected: settings || agent != Agent::Stays,
                 agent,
-                report: reports.get(&node.name).cloned().unwrap_or(Report::AWAY),
+                report: heard.map_or(Report::AWAY, |heard| heard.report.clone()),
             }
         };
         Ok(known.planner.nodes_with_agents().map(node).collect())
@@ -288,6 +294,13 @@ impl Rollout {
         let nodes = self.shared.read().planner.nodes().len();
         BUSY.max(EACH * u32::try_from(nodes).unwrap_or(u32::MAX))
     }
+}
+
+/// What was heard of a node.
+struct Heard {
+    report: Report,
+    /// From the agent in this pod, if that is known.
+    pod: Option<String>,
 }
 
 /// Whether somebody has to look.

@@ -87,7 +87,7 @@ async fn serve(
     let held = said(&hello);
     // It takes kilobytes, and nobody asks for it again.
     hello.bucket_hashes = Vec::new();
-    let stream = OnBoard::new(&plans.board, &hello);
+    let stream = OnBoard::new(&plans.board, &hello, admission.pod());
     connected(&hello);
     let in_force = stream.in_force.clone();
     let ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing).await;
@@ -110,13 +110,13 @@ struct OnBoard<'a> {
 }
 
 impl<'a> OnBoard<'a> {
-    fn new(board: &'a Board, hello: &'a wire::Hello) -> Self {
+    fn new(board: &'a Board, hello: &'a wire::Hello, pod: Option<&str>) -> Self {
         let since = SystemTime::now();
         Self {
             board,
             node: &hello.node,
             since,
-            in_force: board.connected(&hello.node, &hello.agent_version, since),
+            in_force: board.connected(&hello.node, &hello.agent_version, pod, since),
         }
     }
 }

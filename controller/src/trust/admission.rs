@@ -59,6 +59,11 @@ impl Admission {
         self.proof.as_ref().map(|proof| &*proof.identity.node)
     }
 
+    /// The name of the pod of whoever was let in, where that is known.
+    pub fn pod(&self) -> Option<&str> {
+        self.proof.as_ref()?.identity.pod.as_deref()
+    }
+
     /// Waits until the stream has to end: its token is reviewed from time to time, and one that is not
     /// accepted any more ends it. While nobody can be asked it goes on.
     pub async fn revoked(&self) -> Refusal {

@@ -67,6 +67,7 @@ mod tests {
 
     fn good(seconds: u64) -> Verdict {
         Ok(Identity {
+            pod: None,
             node: "node-a".into(),
             expires: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
         })

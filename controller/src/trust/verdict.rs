@@ -13,6 +13,8 @@ use super::tokens::TokenOptions;
 
 /// Where the API server says on which node the pod of a token runs (Kubernetes 1.30 and later).
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// Where it says which pod that is.
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 /// How much of the API server's words is repeated.
 const SHOWN: usize = 300;
 
@@ -21,6 +23,8 @@ const SHOWN: usize = 300;
 pub struct Identity {
     /// The node that its pod runs on.
     pub node: Arc<str>,
+    /// The name of its pod, if the API server says it.
+    pub pod: Option<Arc<str>>,
     /// When the token ends.
     pub expires: Option<SystemTime>,
 }
@@ -51,13 +55,17 @@ pub(super) fn reviewed(
     // An API server that knows no audiences says nothing of them: the token may be anybody's.
     meant(status.audiences.as_deref().unwrap_or_default(), options)?;
     of_account(user.username.as_deref().unwrap_or_default(), options)?;
-    let extra = user.extra.as_ref().and_then(|extra| extra.get(NODE_NAME));
-    match extra.map(Vec::as_slice) {
-        Some([node]) if !node.is_empty() => Ok(Identity {
-            node: node.as_str().into(),
+    let extra = |key| match user.extra.as_ref()?.get(key)?.as_slice() {
+        [value] if !value.is_empty() => Some(Arc::from(value.as_str())),
+        _ => None,
+    };
+    match extra(NODE_NAME) {
+        Some(node) => Ok(Identity {
+            node,
+            pod: extra(POD_NAME),
             expires: claims.expires,
         }),
-        _ => Err(Refusal::new(
+        None => Err(Refusal::new(
             Reason::no_node,
             "the token names no node: it has to be a projected one, bound to the agent's pod, of \
              Kubernetes 1.30 or later",
@@ -213,7 +221,10 @@ mod tests {
 
     #[test]
     fn what_the_api_server_says_is_what_counts() {
-        assert_eq!(&*review(|_| {}).unwrap().node, "node-a");
+        let identity = review(|_| {}).unwrap();
+        assert_eq!((&*identity.node, identity.pod), ("node-a", None));
+        let identity = review(|s| s["user"]["extra"][POD_NAME] = json!(["agent-x7k2p"])).unwrap();
+        assert_eq!(identity.pod.as_deref(), Some("agent-x7k2p"));
         let no = review(|s| *s = json!({"error": "[invalid bearer token,\n gone]"}));
         refused(no, Reason::not_accepted, "([invalid bearer token,  gone])");
         let no = review(|s| s["authenticated"] = json!(false));

@@ -13,6 +13,7 @@ use crate::world::at;
 fn delivery(acked: Acked) -> Delivery {
     Delivery {
         agent_version: "0.1.0".into(),
+        agent_pod: Some("portolan-agent-blue-x7k2p".into()),
         connected: true,
         since: at(0),
         acked: Some((at(1), Arc::new(acked))),

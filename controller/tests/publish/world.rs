@@ -121,7 +121,7 @@ impl World {
     /// The agent of a node connects, and has what it was sent.
     pub(crate) fn agent(&self, node: &str) -> SystemTime {
         let now = wall();
-        self.board.connected(node, "0.1.0", now);
+        self.board.connected(node, "0.1.0", None, now);
         self.board.acked(node, applied(), now);
         now
     }

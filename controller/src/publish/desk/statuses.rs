@@ -1,4 +1,4 @@
-//! Statuses of plans: what agents said, written when a condition or the agent's version changes and as a heartbeat.
+//! Statuses of plans: what agents said, written when a condition or the agent changes and as a heartbeat.
 //!
 //! That an agent is absent is written only when nobody else writes its status: with several
 //! controllers, each has the streams of some agents.
@@ -15,7 +15,7 @@ use crate::publish::news;
 use crate::publish::notes::Given;
 use crate::publish::previous::Previous;
 use crate::publish::queue::Class;
-use crate::publish::status::{agent_version, in_force_since, judge, status};
+use crate::publish::status::{agent_pod, agent_version, in_force_since, judge, status};
 use crate::publish::write::{Act, Kind, Target};
 
 /// How long an agent may take to answer for the first time, and to come back.
@@ -122,8 +122,10 @@ impl StatusRecord {
     ) -> Option<SystemTime> {
         let heartbeat = self.heartbeat?;
         let version = delivery.map(agent_version);
+        let pod = delivery.and_then(agent_pod);
         let other = (revision.is_some() && revision != self.previous.revision)
-            || (version.is_some() && version.as_deref() != self.previous.agent_version.as_deref());
+            || (version.is_some() && version.as_deref() != self.previous.agent_version.as_deref())
+            || (pod.is_some() && pod.as_deref() != self.previous.agent_pod.as_deref());
         let due = if other || self.previous.differs_from(&judge(delivery)) {
             let last = self.written_at?;
             now.wall + (last + STATUS).saturating_sub(now.elapsed)
@@ -291,6 +293,7 @@ mod tests {
         };
         Delivery {
             agent_version: "0.1.0".into(),
+            agent_pod: Some("agent-1".into()),
             connected,
             since: at(since),
             acked: Some((at(since), Arc::new(acked))),
@@ -356,15 +359,21 @@ mod tests {
     }
 
     #[test]
-    fn another_version_of_an_agent_is_written_at_once() {
+    fn another_agent_is_written_at_once() {
         let record = written(&applied(true, 0), 10);
-        let delivery = Delivery {
+        let version = Delivery {
             agent_version: "0.2.0".into(),
             ..applied(true, 20)
         };
-        let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
-        assert_eq!(decide(12), Decision::Later(at(15)));
-        assert_eq!(decide(21), Decision::Write);
+        let pod = Delivery {
+            agent_pod: Some("agent-2".into()),
+            ..applied(true, 20)
+        };
+        for delivery in [version, pod] {
+            let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
+            assert_eq!(decide(12), Decision::Later(at(15)));
+            assert_eq!(decide(21), Decision::Write);
+        }
     }
 
     #[test]
