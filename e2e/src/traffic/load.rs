@@ -45,6 +45,8 @@ pub struct Tally {
     pub failures: Vec<(Duration, SocketAddr, Outcome)>,
     /// The longest time to an answer.
     pub slowest: Duration,
+    /// When the last attempt that was answered began, after the start.
+    pub last_answered: Option<Duration>,
 }
 
 /// A load that runs.
@@ -84,6 +86,7 @@ impl Load {
             total.made += part.made;
             total.failures.extend(part.failures);
             total.slowest = total.slowest.max(part.slowest);
+            total.last_answered = total.last_answered.max(part.last_answered);
         }
         total.failures.sort();
         Ok(total)
@@ -105,7 +108,10 @@ fn send(rate: &Rate, start: Instant, first: u32) -> Result<Tally> {
         let attempt = client::attempt(rate.protocol, target, rate.deadline);
         tally.made += 1;
         match attempt.outcome {
-            Outcome::Answered { .. } => tally.slowest = tally.slowest.max(attempt.took),
+            Outcome::Answered { .. } => {
+                tally.slowest = tally.slowest.max(attempt.took);
+                tally.last_answered = Some(began);
+            }
             outcome => tally.failures.push((began, target, outcome)),
         }
     }

@@ -11,6 +11,7 @@ mod node_ports;
 mod own;
 mod renumbered;
 mod routes;
+mod vip;
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -75,6 +76,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("routes", routes::run),
             ("an address that another machine has", elsewhere::run),
             ("an address that moves", moving::run),
+            ("a virtual IP", vip::run),
             ("node ports", node_ports::run),
             ("another address of a Node", renumbered::run),
             ("the node's own address", moving::run_with_the_nodes_own),

@@ -5,9 +5,11 @@
 mod ask;
 mod daemons;
 mod firewall;
+mod guards;
 mod host_ports;
 mod marks;
 mod mtu;
+mod policy_routing;
 
 use anyhow::Result;
 
@@ -34,8 +36,10 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("firewalls", firewall::run),
             ("host ports", host_ports::run),
             ("marks", marks::run),
+            ("policy routing", policy_routing::run),
             ("a small MTU", mtu::run),
             ("daemons", daemons::run),
+            ("source ranges", guards::run),
         ],
     )
 }

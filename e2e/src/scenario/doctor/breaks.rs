@@ -119,6 +119,15 @@ pub(super) const BREAKS: &[Break] = &[
         ..USUAL
     },
     Break {
+        what: "portmap keeps host ports in a table of nftables",
+        check: "neighbours",
+        level: "warn",
+        remedy: "\"backend\": \"iptables\"",
+        change: Change::Commands(&["nft add table inet cni_hostport"]),
+        undo: &["nft delete table inet cni_hostport"],
+        ..USUAL
+    },
+    Break {
         what: "the table of connections is full",
         check: "conntrack",
         remedy: "net.netfilter.nf_conntrack_max=",
@@ -328,6 +337,7 @@ fn one(command: &str) -> Result<()> {
         ("ipset", _) => Program::Ipset,
         ("ipvsadm", _) => Program::Ipvsadm,
         ("iptables", _) => Program::Iptables,
+        ("nft", _) => Program::Nft,
         _ => bail!("nobody knows {command:?}"),
     };
     program.run(arguments).map(drop)

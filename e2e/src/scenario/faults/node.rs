@@ -93,7 +93,51 @@ pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "a read-only setting is wrong: that is no failure, and the node is healthy (S-225)",
         healthy(lab, mark),
     );
-    node.set(&[(SETTING.to_owned(), "1")])
+    node.set(&[(SETTING.to_owned(), "1")])?;
+    late_interfaces(lab, checks)
+}
+
+/// What network plugins make after the agent has started, and the setting that one of them makes necessary.
+const LATE: [&str; 5] = [
+    "link add flannel.1 type vxlan id 1 dev eth0 dstport 8472",
+    "address add 10.244.1.253/32 dev flannel.1",
+    "link set flannel.1 up",
+    "link add cni0 type bridge",
+    "address add 10.244.1.254/32 dev cni0",
+];
+const BRIDGES: &str = "net/bridge/bridge-nf-call-iptables";
+
+/// S-225: interfaces that come later need settings, too, and those cannot be written either.
+fn late_interfaces(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    Program::Modprobe.run(&["br_netfilter"])?;
+    let node = lab.node(NODE)?;
+    let before = node.inside(|| Ok(std::fs::read_to_string(settings_file(BRIDGES))?))?;
+    node.set(&[(BRIDGES.to_owned(), "0")])?;
+    let mark = lab.log_end(NODE)?;
+    for line in LATE {
+        lab.tool(NODE, Program::Ip, line)?;
+    }
+    let named = format!("set {} to 1: ", BRIDGES.replace('/', "."));
+    checks.check(
+        "read-only settings that interfaces need which come later are told (S-82, S-225)",
+        lab.wait_logged(NODE, mark, &[&named, "Read-only file system"], LATER),
+    );
+    checks.check(
+        "beside interfaces that came later Services are served, new ones too",
+        lab.follows(&Family::ALL),
+    );
+    checks.check(
+        "beside interfaces that came later the node is healthy (S-225)",
+        healthy(lab, mark),
+    );
+    for name in ["flannel.1", "cni0"] {
+        lab.tool(NODE, Program::Ip, &format!("link del {name}"))?;
+    }
+    node.set(&[(BRIDGES.to_owned(), before.trim())])
+}
+
+fn settings_file(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name)
 }
 
 /// No failure was told, and health is answered.

@@ -1,6 +1,8 @@
 //! Every setting, changed while the agent runs: what shows on the node that it is in force, without a
 //! restart; and that the node is as before once all are as before.
 
+mod traffic;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -53,7 +55,14 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     lab.cluster.start_controller()?;
     lab.cluster.start_agent(NODE)?;
     lab.cluster.wait_applied(NODE, 0)?;
-    lab.run_parts(checks, &[("every setting", every_setting)])
+    lab.run_parts(
+        checks,
+        &[
+            ("every setting", every_setting),
+            ("an idle connection", traffic::idle),
+            ("source ports", traffic::source_ports),
+        ],
+    )
 }
 
 fn every_setting(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {

@@ -1,0 +1,106 @@
+//! Source ranges of load balancers where they are easy to get wrong: on a node that has the address itself, and
+//! while somebody flushes all rules.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use crate::harness::Lab;
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Node, OUTSIDE, Resident};
+use crate::traffic::Protocol;
+use crate::traffic::client::Outcome;
+use crate::traffic::load::{Load, Rate};
+use crate::waits;
+
+/// Addresses of the Service `guarded`, which the outsider and node-a may use, and of `closed`, which they may not.
+const GUARDED: (&str, &str) = ("203.0.113.41:80", "203.0.113.41/32");
+const CLOSED: (&str, &str) = ("203.0.113.51:80", "203.0.113.51/32");
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    held_by_the_node(lab, checks)?;
+    flushed(lab, checks)
+}
+
+/// The source of the node's own connections is the address itself then.
+fn held_by_the_node(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let ip = |line: &str| lab.tool(Node::A, Program::Ip, line).map(drop);
+    let question = |from, to| Question {
+        from,
+        to,
+        protocol: Protocol::Tcp,
+    };
+    for (_, address) in [GUARDED, CLOSED] {
+        ip(&format!("address add {address} dev eth0"))?;
+    }
+    let own = lab.eventually(
+        "the node to reach an address of its own",
+        waits::SOON,
+        || question("node-a", GUARDED.0).is_answered(lab, &OPEN_PODS[..1]),
+    );
+    checks.check(
+        "a node that has a guarded address itself reaches it, if another address of it may (S-223)",
+        own,
+    );
+    checks.check(
+        "… and not where none of its addresses may (S-86, S-223)",
+        question("node-a", CLOSED.0).ends(lab, &Outcome::Silent),
+    );
+    checks.check(
+        "… and others are admitted as before (S-86)",
+        question(OUTSIDE, GUARDED.0)
+            .is_answered(lab, &OPEN_PODS[..1])
+            .and_then(|()| question("pod-a3", GUARDED.0).ends(lab, &Outcome::Silent)),
+    );
+    for (_, address) in [GUARDED, CLOSED] {
+        ip(&format!("address del {address} dev eth0"))?;
+    }
+    Ok(())
+}
+
+/// Within this time after a flush the rules are back.
+const BACK: Duration = Duration::from_secs(1);
+/// Attempts of a client that may not connect, a second.
+const PER_SECOND: u32 = 40;
+/// More than an answer takes. While clients wait for silence they make no other attempts.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Attempts that have to be made for the time to mean something.
+const ENOUGH: u32 = 20;
+
+/// S-226: for how long a client that may not connect can, after somebody has flushed all rules.
+fn flushed(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let back = lab.limit(BACK);
+    let rate = Rate {
+        protocol: Protocol::Tcp,
+        targets: vec![GUARDED.0.parse()?],
+        per_second: PER_SECOND,
+        lasts: back * 3,
+        deadline: lab.limit(PATIENCE),
+    };
+    let start = Instant::now();
+    let client = Resident::named("pod-a3").context("find pod-a3")?;
+    let load = Load::start(lab.topology.of(client)?, &rate, start)?;
+    waits::sleep_until(start + back)?;
+    let flushed = start.elapsed();
+    lab.tool(Node::A, Program::Nft, "flush ruleset")?;
+    let tally = load.finish()?;
+    let open = tally.last_answered.unwrap_or_default();
+    let open = open.saturating_sub(flushed);
+    lab.line(&format!(
+        "of {} attempts after a flush of all rules the last one that was let in began {} ms after it",
+        tally.made,
+        open.as_millis()
+    ));
+    checks.require(
+        "before a flush of all rules source ranges hold, and again within a second after it (S-226)",
+        tally.made > ENOUGH && tally.last_answered.is_none_or(|last| last > flushed) && open < back,
+        &format!("{tally:?}, flushed at {flushed:?}"),
+    );
+    checks.check(
+        "… and Services serve everybody (S-226)",
+        everybody_is_served(lab),
+    );
+    Ok(())
+}

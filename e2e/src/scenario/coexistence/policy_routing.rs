@@ -1,0 +1,121 @@
+//! A CNI that routes pods by policy rules and remembers the way in by a mark, as the AWS VPC CNI does on nodes with
+//! several network interfaces; and a node without a default route.
+
+use anyhow::Result;
+
+use super::ask::{OPEN, Question, everybody_is_served};
+use crate::harness::Lab;
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Family, Node, Pod, outside_address};
+use crate::traffic::Protocol;
+use crate::traffic::client::Outcome;
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    rules_of_pods(lab, checks)?;
+    no_default_route(lab, checks)
+}
+
+/// Rules of mangle: what comes to the node from outside is marked, and so are the answers of pods.
+const CONNECTION_MARKS: [&str; 2] = [
+    "PREROUTING -i eth0 -m addrtype --dst-type LOCAL --limit-iface-in -j CONNMARK --set-xmark 0x80/0x80",
+    "PREROUTING ! -i eth0 -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80",
+];
+
+/// The table of a second network interface.
+const TABLE: &str = "2";
+
+/// Rules before the table `main`: to pods, of the mark, and from pods.
+fn policy_rules() -> Vec<String> {
+    let mut lines = vec!["fwmark 0x80/0x80 lookup main pref 1024".to_owned()];
+    for pod in Pod::on(Node::A) {
+        let address = pod.address(Family::IPv4);
+        lines.push(format!("to {address} lookup main pref 512"));
+        lines.push(format!("from {address} lookup {TABLE} pref 1536"));
+    }
+    lines
+}
+
+/// S-172, with the rules of another CNI.
+fn rules_of_pods(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let ip = |line: &str| lab.tool(Node::A, Program::Ip, line).map(drop);
+    let mangle = |act: &str| {
+        CONNECTION_MARKS.into_iter().try_for_each(|rule| {
+            let line = format!("-w -t mangle {act} {rule}");
+            lab.tool(Node::A, Program::Iptables, &line).map(drop)
+        })
+    };
+    let gateway = outside_address(Family::IPv4);
+    ip(&format!("route add default via {gateway} table {TABLE}"))?;
+    for rule in policy_rules() {
+        ip(&format!("rule add {rule}"))?;
+    }
+    mangle("-A")?;
+    checks.check(
+        "where a CNI routes pods by policy rules and marks, Services serve everybody (S-172)",
+        everybody_is_served(lab),
+    );
+    mangle("-D")?;
+    for rule in policy_rules() {
+        ip(&format!("rule del {rule}"))?;
+    }
+    ip(&format!("route flush table {TABLE}"))
+}
+
+/// An address of the Service `open` that the node itself can only reach by a default route.
+const BALANCER: &str = "203.0.113.1:80";
+
+fn no_default_route(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let ip = |line: &str| lab.tool(Node::A, Program::Ip, line).map(drop);
+    for family in ["-4", "-6"] {
+        ip(&format!("{family} route del default"))?;
+    }
+    let outsiders = OPEN
+        .into_iter()
+        .map(|(to, protocol)| ("outside", to, protocol));
+    let pods = OPEN
+        .into_iter()
+        .map(|(to, protocol)| ("pod-a3", to, protocol));
+    let served = outsiders.chain(pods).try_for_each(|(from, to, protocol)| {
+        Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
+    });
+    checks.check(
+        "on a node without a default route Services serve pods and outsiders (S-15)",
+        served,
+    );
+    let own = [
+        "10.96.1.1:80",
+        "192.168.50.11:30080",
+        "[fd00:10:96::101]:80",
+    ];
+    let served = own.into_iter().try_for_each(|to| {
+        let (from, protocol) = ("node-a", Protocol::Tcp);
+        Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
+    });
+    checks.check(
+        "… and the node itself at cluster IPs and node ports (S-15, S-24)",
+        served,
+    );
+    let question = Question {
+        from: "node-a",
+        to: BALANCER,
+        protocol: Protocol::Tcp,
+    };
+    checks.check(
+        "… but not at a load balancer's address, to which it has no route (S-18)",
+        question.ends(lab, &Outcome::Unreachable),
+    );
+    for (family, gateway) in [
+        ("-4", outside_address(Family::IPv4)),
+        ("-6", outside_address(Family::IPv6)),
+    ] {
+        ip(&format!(
+            "{family} route add default via {gateway} dev eth0"
+        ))?;
+    }
+    checks.check(
+        "… and serves everybody once it has one again",
+        everybody_is_served(lab),
+    );
+    Ok(())
+}

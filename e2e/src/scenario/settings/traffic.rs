@@ -1,0 +1,113 @@
+//! What settings mean for connections: how long one may be idle, and which ports the node's own connections use.
+
+use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{FILE, Lab, NODE, SERVICE, SOON};
+use crate::harness::proxy_config;
+use crate::program::Program;
+use crate::scenario::Checks;
+use crate::topology::world::{Family, Resident, outside_address};
+use crate::traffic::line::{self, Line};
+use crate::waits;
+
+/// For how long a connection is idle: longer than the short timeout of [`idle`].
+const IDLE: Duration = Duration::from_secs(8);
+
+/// S-221: by default IPVS forgets idle connections after 15 minutes. Here that is 3 s, by the setting.
+pub(super) fn idle(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a connection that is idle");
+    in_force(lab, "timeouts: {tcp: 3s}", "udp): 3 ")?;
+    let mut line = open(lab)?;
+    waits::sleep_until(Instant::now() + IDLE)?;
+    checks.require(
+        "a connection that is idle for longer than timeouts.tcp is forgotten (S-221)",
+        line.lives().is_err(),
+        "it lives",
+    );
+    in_force(lab, "timeouts: {}", "udp): 86400 ")?;
+    let mut line = open(lab)?;
+    waits::sleep_until(Instant::now() + IDLE)?;
+    checks.check(
+        "without timeouts.tcp it lives as long as connection tracking keeps it (S-221)",
+        line.lives(),
+    );
+    lab.write(FILE, &lab.state.base())
+}
+
+/// Waits until IPVS has the timeout of a setting.
+fn in_force(lab: &Lab<'_>, setting: &str, shown: &str) -> Result<()> {
+    lab.write(FILE, &proxy_config(&["sync: {period: 1h}", setting]))?;
+    lab.eventually("the timeout of IPVS", SOON, || {
+        let told = lab.tool(NODE, Program::Ipvsadm, "--list --timeout")?;
+        ensure!(told.contains(shown), "{told}");
+        Ok(())
+    })
+}
+
+fn open(lab: &Lab<'_>) -> Result<Line> {
+    let client = lab.topology.of(Resident::Outside)?;
+    let mut line = Line::open(client, SERVICE.parse()?, lab.limit(waits::ANSWER))?;
+    line.lives()?;
+    Ok(line)
+}
+
+const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
+const RANGE: &str = "net/ipv4/ip_local_port_range";
+/// Ports of which the kernel may choose, with those of nodes among them and a hundred others.
+const CHOICE: &str = "30000 32867";
+const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+/// Connections that are open at once: of 2,868 ports, so many are not all beyond the node ports by chance.
+const CONNECTIONS: usize = 40;
+/// Where an outsider listens.
+const PORT: u16 = 9000;
+
+/// S-222: the kernel gives the node's own connections no node port.
+pub(super) fn source_ports(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("ports of the node's own connections");
+    line::serve(lab.topology.of(Resident::Outside)?, "far", PORT)?;
+    let node = lab.node(NODE)?;
+    let (range, reserved) = (read(lab, RANGE)?, read(lab, RESERVED)?);
+    node.set(&[(RANGE.to_owned(), CHOICE)])?;
+    let chosen = node_ports_among(lab)?;
+    checks.require(
+        "no connection of the node itself is given a node port (S-222)",
+        chosen == 0,
+        &format!("{chosen} of {CONNECTIONS} were, reserved are {reserved:?}"),
+    );
+    node.set(&[(RESERVED.to_owned(), "")])?;
+    let chosen = node_ports_among(lab)?;
+    checks.require(
+        "… which the kernel does where they are not reserved",
+        chosen > 0,
+        &format!("{chosen} of {CONNECTIONS} were"),
+    );
+    node.set(&[(RESERVED.to_owned(), &reserved), (RANGE.to_owned(), &range)])
+}
+
+fn read(lab: &Lab<'_>, setting: &str) -> Result<String> {
+    let path = std::path::Path::new("/proc/sys").join(setting);
+    lab.inside(Resident::Node(NODE), || {
+        let text = std::fs::read_to_string(&path);
+        let text = text.with_context(|| format!("read {}", path.display()))?;
+        Ok(text.trim().to_owned())
+    })
+}
+
+/// How many of some connections have a node port at the node.
+fn node_ports_among(lab: &Lab<'_>) -> Result<usize> {
+    let to = SocketAddr::new(outside_address(Family::IPv4), PORT);
+    let limit = lab.limit(waits::ANSWER);
+    let open = || TcpStream::connect_timeout(&to, limit).with_context(|| format!("dial {to}"));
+    let streams = lab.inside(Resident::Node(NODE), || {
+        (0..CONNECTIONS).map(|_| open()).collect::<Result<Vec<_>>>()
+    })?;
+    let mut count = 0;
+    for stream in &streams {
+        count += usize::from(NODE_PORTS.contains(&stream.local_addr()?.port()));
+    }
+    Ok(count)
+}
