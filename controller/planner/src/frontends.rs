@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use portolan_plan::{Family, Frontend, FrontendKind, Protocol, ServiceId, Settings};
+use portolan_plan::{Family, Frontend, FrontendKind, Policy, Protocol, ServiceId, Settings};
 
 use crate::model::{Claim, ClusterModel, Service, ServicePort};
 use crate::proxied::not_proxied;
@@ -118,7 +118,7 @@ impl<'a> Claimant<'a> {
         found: &mut Frontends,
     ) {
         let is_external = kind != FrontendKind::ClusterIp;
-        if is_external && !found.has_cluster_ip(Family::of(address)) {
+        if is_external && !self.has_cluster_ip(found, Family::of(address)) {
             // Without its cluster IP, which was said, nothing of the family is served.
             return;
         }
@@ -136,7 +136,7 @@ impl<'a> Claimant<'a> {
             return;
         }
         let frontend = Frontend {
-            kind,
+            kind: served_as(self.service, kind, address),
             address: Some(address),
             port: port.port,
         };
@@ -153,6 +153,14 @@ impl<'a> Claimant<'a> {
             });
         }
         found.all.push(frontend);
+    }
+
+    /// Whether the port has a cluster IP of the family.
+    fn has_cluster_ip(&self, found: &Frontends, family: Family) -> bool {
+        let mut all = found.all.iter().filter_map(|frontend| frontend.address);
+        all.any(|address| {
+            Family::of(address) == family && self.service.cluster_ips.contains(&address)
+        })
     }
 
     /// Who listens at this very place and must not lose it to a Service.
@@ -224,16 +232,6 @@ impl<'a> Claimant<'a> {
     }
 }
 
-impl Frontends {
-    /// Whether the port has a cluster IP of the family.
-    fn has_cluster_ip(&self, family: Family) -> bool {
-        self.all.iter().any(|frontend| {
-            let of_family = frontend.address.is_some_and(|a| Family::of(a) == family);
-            frontend.kind == FrontendKind::ClusterIp && of_family
-        })
-    }
-}
-
 fn conflict(
     kind: FrontendKind,
     address: Option<IpAddr>,
@@ -255,6 +253,19 @@ fn named(service: &Service) -> impl Iterator<Item = (FrontendKind, IpAddr)> {
     let own = service.cluster_ips.iter();
     let own = own.map(|address| (FrontendKind::ClusterIp, *address));
     own.chain(service.external_addresses())
+}
+
+/// As what an address is served. A cluster IP that is the Service's balancer's address too is guarded as such: by source
+/// ranges and the external policy. Agents let pods and nodes of the cluster in.
+fn served_as(service: &Service, kind: FrontendKind, address: IpAddr) -> FrontendKind {
+    let external = service.external.as_ref();
+    let guards = external
+        .filter(|external| external.source_ranges.is_some() || external.policy == Policy::Local);
+    let is_guarded = guards.is_some_and(|external| external.balancer_ips.contains(&address));
+    match kind {
+        FrontendKind::ClusterIp if is_guarded => FrontendKind::LoadBalancer,
+        _ => kind,
+    }
 }
 
 /// The Service that has a port of the nodes: the oldest of all that claim it (S-14).

@@ -8,4 +8,5 @@ mod follow;
 mod kubectl;
 mod plan;
 mod program;
+mod reported;
 mod what_if;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Family, Frontend, FrontendKind, Head, HeadPort, ListUse, NodeEntry, NodePlan, Outsiders,
-    Policy, Protocol, ServiceId, Settings,
+    Family, Frontend, FrontendKind, Head, HeadPort, ListUse, LocalDetection, NodeEntry, NodePlan,
+    Outsiders, Policy, Protocol, ServiceId, Settings,
 };
 
 use crate::drain::{self, DrainDeadlines};
@@ -135,6 +135,8 @@ impl Desired {
 struct Builder<'a> {
     settings: &'a Settings,
     host: &'a HostNetwork,
+    /// Of the node's pods.
+    pod_ranges: &'a [IpNet],
     desired: Desired,
     sets: Entries,
     /// Where node ports answer.
@@ -200,6 +202,7 @@ impl<'a> Builder<'a> {
         Self {
             settings,
             host,
+            pod_ranges: &node.pod_cidrs,
             desired,
             sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
@@ -304,8 +307,9 @@ impl<'a> Builder<'a> {
         }
         // Whoever is kept out must not learn whether there are endpoints (S-93).
         if place.kind == FrontendKind::LoadBalancer {
-            self.sets
-                .guard(place.key, &place.port.source_ranges, self.host);
+            let inside = self.let_in(address);
+            let sources = &place.port.source_ranges;
+            self.sets.guard(place.key, sources, self.host, &inside);
         }
         let backends = plan.backends(place.service, place.port, list, family);
         let real_servers = backends.map_or_else(RealServers::new, |list| list.clone().into());
@@ -334,6 +338,22 @@ impl<'a> Builder<'a> {
         if list.choice(family).outsiders == Outsiders::Drop {
             self.sets.frontend(SetRole::NoLocal, place.key);
         }
+    }
+
+    /// Who may connect to a balancer's address whatever its source ranges are: if it is a cluster IP too, which its
+    /// range tells, the node and its pods.
+    fn let_in(&self, address: IpAddr) -> Vec<IpNet> {
+        let mut ranges = self.desired.service_ranges.iter();
+        if !ranges.any(|range| range.contains(&address)) {
+            return Vec::new();
+        }
+        let own = self.host.addresses.iter();
+        let own = own.map(|own| IpNet::from(own.address));
+        let pods = match &self.settings.local_detection {
+            LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
+            _ => self.pod_ranges,
+        };
+        own.chain(pods.iter().copied()).collect()
     }
 
     fn drain(&mut self, place: Place<'_>, rests: bool) {

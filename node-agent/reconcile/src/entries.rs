@@ -66,8 +66,15 @@ impl Entries {
 
     /// Lets only these sources in (S-86). A range of everything is no guard, and sets cannot hold
     /// it (S-87); a family without a range is closed by the other's (S-88). A node that has the address itself, and
-    /// any other address in the ranges, connects from the address that it connects to (S-90, S-223).
-    pub(crate) fn guard(&mut self, key: VirtualServerKey, sources: &[IpNet], host: &HostNetwork) {
+    /// any other address in the ranges, connects from the address that it connects to (S-90, S-223). `inside` are
+    /// ranges that are let in, too.
+    pub(crate) fn guard(
+        &mut self,
+        key: VirtualServerKey,
+        sources: &[IpNet],
+        host: &HostNetwork,
+        inside: &[IpNet],
+    ) {
         let VirtualServerKey {
             address,
             port,
@@ -83,7 +90,10 @@ impl Entries {
         let is_in = |range: &&IpNet| of_node().any(|address| range.contains(&address));
         let itself = host.owns(address) && own.clone().any(|range| is_in(&range));
         let itself = itself.then(|| IpNet::from(address));
-        for net in own.copied().chain(itself) {
+        let inside = inside
+            .iter()
+            .filter(|range| Family::of(range.addr()) == Family::of(address));
+        for net in own.chain(inside).copied().chain(itself) {
             let entry = SetEntry::AddressPortNet {
                 address,
                 protocol,

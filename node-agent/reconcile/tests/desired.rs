@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
@@ -412,6 +413,38 @@ fn a_node_that_has_a_guarded_address_may_connect_if_another_address_of_it_may() 
         "no address of the node may"
     );
     assert_eq!(allowed(&[], "192.168.50.0/24"), 1, "it is not the node's");
+}
+
+/// S-86: where a balancer's address is the cluster IP, source ranges are for outsiders.
+#[test]
+fn a_guarded_cluster_ip_lets_the_node_and_its_pods_in() {
+    let admitted = |address: &str| {
+        let mut document: PlanDocument =
+            serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+        let port = &mut document.services[0].ports[0];
+        let frontend =
+            format!(r#"[{{"kind": "LoadBalancer", "address": "{address}", "port": 80}}]"#);
+        port.frontends = serde_json::from_str(&frontend).unwrap();
+        port.external = Some(port.internal.clone());
+        port.source_ranges = vec!["198.51.100.0/24".parse().unwrap()];
+        let mut host = host();
+        let own = HostAddress::on("eth0", "192.168.50.11/24".parse().unwrap());
+        host.addresses.push(own);
+        let desired = Desired::new(&document.into_plan().unwrap(), &host).unwrap();
+        let (role, family) = (SetRole::Allow, Family::Ipv4);
+        let entries = desired.sets[&SetId { role, family }].entries.iter();
+        let net = entries.map(|entry| match entry {
+            SetEntry::AddressPortNet { net, .. } => net.to_string(),
+            other => panic!("{other:?}"),
+        });
+        net.collect::<BTreeSet<_>>()
+    };
+    let outside = admitted("203.0.113.9");
+    assert_eq!(outside, ["198.51.100.0/24".to_owned()].into());
+    let inside = admitted("10.96.0.10");
+    for range in ["198.51.100.0/24", "192.168.50.11/32", "10.244.1.0/24"] {
+        assert!(inside.contains(range), "{range}: {inside:?}");
+    }
 }
 
 /// S-166: rules that translate addresses of the node stand behind ours, but for Calico's.

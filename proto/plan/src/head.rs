@@ -48,15 +48,14 @@ pub struct HeadPort {
 }
 
 impl HeadPort {
-    /// Whether the Service has a cluster IP of this family: only then node ports and lists of
-    /// this family exist.
+    /// Whether the Service has a cluster IP of this family: only then node ports, other addresses and lists of this
+    /// family exist. A cluster IP that is the balancer's address too may be here as the balancer's alone.
     pub fn has_family(&self, family: Family) -> bool {
-        self.frontends.iter().any(|frontend| {
-            frontend.kind == FrontendKind::ClusterIp
-                && frontend
-                    .address
-                    .is_some_and(|address| Family::of(address) == family)
-        })
+        let mut addresses = self
+            .frontends
+            .iter()
+            .filter_map(|frontend| frontend.address);
+        addresses.any(|address| Family::of(address) == family)
     }
 
     /// Whether it answers elsewhere than on cluster IPs.

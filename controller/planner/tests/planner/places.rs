@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::histories::history;
-use portolan_plan::{Family, Frontend, FrontendKind, NodeEntry, Protocol, ServiceId};
+use portolan_plan::{Family, Frontend, FrontendKind, NodeEntry, Policy, Protocol, ServiceId};
 use portolan_planner::model::{ClusterModel, Service};
 use portolan_planner::{Planner, is_usable_address};
 use proptest::prelude::*;
@@ -166,6 +166,26 @@ fn expected(model: &ClusterModel) -> BTreeSet<Answer> {
         }
     }
     answers
+        .into_iter()
+        .map(|(id, at, frontend)| {
+            let service = services.iter().find(|service| service.id == id);
+            let kind = guarded_kind(service.unwrap(), &frontend);
+            (id, at, Frontend { kind, ..frontend })
+        })
+        .collect()
+}
+
+/// S-86: where the balancer's address is the cluster IP, what guards the one guards the other.
+fn guarded_kind(service: &Service, frontend: &Frontend) -> FrontendKind {
+    let is_balancers = service.external.as_ref().is_some_and(|external| {
+        let guarded = external.policy == Policy::Local || external.source_ranges.is_some();
+        let address = frontend.address;
+        guarded && address.is_some_and(|address| external.balancer_ips.contains(&address))
+    });
+    match frontend.kind {
+        FrontendKind::ClusterIp if is_balancers => FrontendKind::LoadBalancer,
+        kind => kind,
+    }
 }
 
 proptest! {

@@ -47,6 +47,13 @@ fn rules_of_pods(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     };
     let gateway = outside_address(Family::IPv4);
     ip(&format!("route add default via {gateway} table {TABLE}"))?;
+    // Pods of other nodes are behind an overlay here, by whatever table their packets are routed.
+    let range = Node::B.pod_range(Family::IPv4);
+    let routes = lab.tool(Node::A, Program::Ip, &format!("-4 route show {range}"))?;
+    for route in routes.lines() {
+        let route = route.split_whitespace().collect::<Vec<_>>().join(" ");
+        ip(&format!("route add {route} table {TABLE}"))?;
+    }
     for rule in policy_rules() {
         ip(&format!("rule add {rule}"))?;
     }
