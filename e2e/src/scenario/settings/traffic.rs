@@ -57,33 +57,38 @@ fn open(lab: &Lab<'_>) -> Result<Line> {
 
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
 const RANGE: &str = "net/ipv4/ip_local_port_range";
-/// Ports of which the kernel may choose: nearly half of them are node ports.
-const CHOICE: &str = "30000 36000";
+/// Ports of which the kernel may choose: node ports and others, and node ports alone. It begins with the lowest.
+const BOTH: &str = "32700 32999";
+const NODE_PORTS_ALONE: &str = "32700 32767";
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-/// Connections that are open at once: so many are not all beyond the node ports by chance.
-const CONNECTIONS: usize = 40;
-/// Where an outsider listens.
-const PORT: u16 = 9000;
+/// Where an outsider listens. Each gets one connection.
+const LISTENS: std::ops::Range<u16> = 9000..9024;
 
 /// S-222: the kernel gives the node's own connections no node port.
 pub(super) fn source_ports(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("ports of the node's own connections");
-    line::serve(lab.topology.of(Resident::Outside)?, "far", PORT)?;
+    for port in LISTENS {
+        line::serve(lab.topology.of(Resident::Outside)?, "far", port)?;
+    }
     let node = lab.node(NODE)?;
     let (range, reserved) = (read(lab, RANGE)?, read(lab, RESERVED)?);
-    node.set(&[(RANGE.to_owned(), CHOICE)])?;
+    node.set(&[(RANGE.to_owned(), BOTH)])?;
     let chosen = node_ports_among(lab)?;
     checks.require(
         "no connection of the node itself is given a node port (S-222)",
         chosen == 0,
-        &format!("{chosen} of {CONNECTIONS} were, reserved are {reserved:?}"),
+        &format!("{chosen} were, reserved are {reserved:?}"),
     );
-    node.set(&[(RESERVED.to_owned(), "")])?;
+    // A line without a port: nothing at all would not be written.
+    node.set(&[
+        (RESERVED.to_owned(), "\n"),
+        (RANGE.to_owned(), NODE_PORTS_ALONE),
+    ])?;
     let chosen = node_ports_among(lab)?;
     checks.require(
         "… which the kernel does where they are not reserved",
-        chosen > 0,
-        &format!("{chosen} of {CONNECTIONS} were"),
+        chosen == LISTENS.len(),
+        &format!("{chosen} of {} were", LISTENS.len()),
     );
     node.set(&[(RESERVED.to_owned(), &reserved), (RANGE.to_owned(), &range)])
 }
@@ -99,11 +104,13 @@ fn read(lab: &Lab<'_>, setting: &str) -> Result<String> {
 
 /// How many of some connections have a node port at the node.
 fn node_ports_among(lab: &Lab<'_>) -> Result<usize> {
-    let to = SocketAddr::new(outside_address(Family::IPv4), PORT);
     let limit = lab.limit(waits::ANSWER);
-    let open = || TcpStream::connect_timeout(&to, limit).with_context(|| format!("dial {to}"));
+    let open = |port| {
+        let to = SocketAddr::new(outside_address(Family::IPv4), port);
+        TcpStream::connect_timeout(&to, limit).with_context(|| format!("dial {to}"))
+    };
     let streams = lab.inside(Resident::Node(NODE), || {
-        (0..CONNECTIONS).map(|_| open()).collect::<Result<Vec<_>>>()
+        LISTENS.map(open).collect::<Result<Vec<_>>>()
     })?;
     let mut count = 0;
     for stream in &streams {
