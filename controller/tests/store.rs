@@ -171,7 +171,7 @@ fn planned(id: &ServiceId, shape: &Shape) -> PlannedService {
             port: 8080,
         };
         let local = Local {
-            endpoints: vec![endpoint],
+            endpoints: [endpoint].into(),
             health: None,
         };
         (NODES[*node].into(), Arc::new(local))

@@ -9,11 +9,12 @@ use std::ops::RangeInclusive;
 #[derive(Debug)]
 pub(crate) struct Reverse<K, V>(BTreeMap<K, Few<V>>);
 
-/// At least one value; nearly always exactly one, and a set of one takes the room of eleven.
+/// At least one value; nearly always exactly one, and a set of one takes the room of eleven. The set is boxed, because
+/// each value would have room for it.
 #[derive(Debug)]
 enum Few<V> {
     One(V),
-    More(BTreeSet<V>),
+    More(Box<BTreeSet<V>>),
 }
 
 impl<V: Ord> Few<V> {
@@ -23,8 +24,8 @@ impl<V: Ord> Few<V> {
         {
             return;
         }
-        let mut values = match std::mem::replace(self, Self::More(BTreeSet::new())) {
-            Self::One(one) => BTreeSet::from([one]),
+        let mut values = match std::mem::replace(self, Self::More(Box::default())) {
+            Self::One(one) => Box::new(BTreeSet::from([one])),
             Self::More(values) => values,
         };
         values.insert(value);
@@ -45,7 +46,7 @@ impl<V: Ord> Few<V> {
     fn iter(&self) -> impl Iterator<Item = &V> {
         let (one, more) = match self {
             Self::One(one) => (Some(one), None),
-            Self::More(values) => (None, Some(values)),
+            Self::More(values) => (None, Some(values.iter())),
         };
         one.into_iter().chain(more.into_iter().flatten())
     }

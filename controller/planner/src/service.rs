@@ -216,16 +216,13 @@ struct OnNode {
 
 impl OnNode {
     fn finish(self, health_port: Option<u16>) -> Local {
-        // There is nearly always one, and collecting would make room for four.
-        let mut endpoints = Vec::with_capacity(self.endpoints.len());
-        endpoints.extend(self.endpoints);
         let count = |family| {
             let ready = self.ready.iter();
             let ready = ready.filter(|address| Family::of(**address) == family);
             u32::try_from(ready.count()).unwrap_or(u32::MAX)
         };
         Local {
-            endpoints,
+            endpoints: self.endpoints.into_iter().collect(),
             health: health_port.map(|port| LocalHealth {
                 port,
                 ipv4: count(Family::Ipv4),

@@ -52,6 +52,34 @@ fn headless_services_and_names_have_no_cluster_ip_and_need_no_ports() {
     assert_eq!(cluster_ips("  clusterIP: 10.96.0.1\n"), ["10.96.0.1"]);
 }
 
+/// S-12: whoever annotates Services in a loop makes no work.
+#[test]
+fn what_no_plan_is_made_of_makes_no_other_service() {
+    let spec = "spec:\n  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";
+    let of =
+        |metadata: &str, more: &str| match found(&read_service(metadata, &format!("{spec}{more}")))
+        {
+            Found::Service(service) => service,
+            other => panic!("{other:?}"),
+        };
+    let plain = of("", "");
+    for metadata in [
+        ", annotations: {example.org/touched: '7'}",
+        ", labels: {app.kubernetes.io/name: cart}",
+        ", resourceVersion: '4711', generation: 3, managedFields: [{manager: kubectl}]",
+    ] {
+        assert_eq!(of(metadata, ""), plain, "{metadata}");
+    }
+    for more in [
+        "  selector: {app: cart}\n",
+        "  allocateLoadBalancerNodePorts: false\n",
+        "  sessionAffinity: None\n",
+    ] {
+        assert_eq!(of("", more), plain, "{more}");
+    }
+    assert_ne!(of("", "  internalTrafficPolicy: Local\n"), plain);
+}
+
 #[test]
 fn of_ports_that_are_there_twice_the_first_counts_and_the_others_are_served() {
     // S-218

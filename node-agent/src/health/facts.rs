@@ -17,7 +17,7 @@ pub enum TrafficPolicy {
     External,
 }
 
-/// How many ports of Services have no endpoint on this node, though that policy is Local.
+/// How many Services have no endpoint on this node, though that policy is Local.
 pub type NoLocal = BTreeMap<(Family, TrafficPolicy), u64>;
 
 /// What is known of a plan's Services.
@@ -61,7 +61,7 @@ impl Facts {
         }
     }
 
-    /// Ports of Services that have no endpoint on this node, though their policy is Local.
+    /// Services that have no endpoint on this node, though their policy is Local.
     pub fn no_local(&self) -> &NoLocal {
         &self.no_local
     }
@@ -87,22 +87,22 @@ impl Facts {
     }
 }
 
+/// S-71: each Service once, whatever the number of its ports.
 fn count(plan: &NodePlan, service: &ServiceId, head: &Head, no_local: &mut NoLocal) {
-    for port in &head.ports {
-        for family in Family::BOTH {
-            if !port.has_family(family) {
-                continue;
-            }
-            if refuses_inside(plan, service, port, family) {
-                *no_local
-                    .entry((family, TrafficPolicy::Internal))
-                    .or_default() += 1;
-            }
+    for family in Family::BOTH {
+        let ports = || head.ports.iter().filter(|port| port.has_family(family));
+        let inside = ports().any(|port| refuses_inside(plan, service, port, family));
+        let drops = |port: &HeadPort| {
             let external = port.external.map(|list| list.choice(family).outsiders);
-            if external == Some(Outsiders::Drop) {
-                *no_local
-                    .entry((family, TrafficPolicy::External))
-                    .or_default() += 1;
+            external == Some(Outsiders::Drop)
+        };
+        let outside = ports().any(drops);
+        for (policy, has_none) in [
+            (TrafficPolicy::Internal, inside),
+            (TrafficPolicy::External, outside),
+        ] {
+            if has_none {
+                *no_local.entry((family, policy)).or_default() += 1;
             }
         }
     }

@@ -256,7 +256,7 @@ impl Health {
         node.map(|node| node.settings.clone())
     }
 
-    /// Ports of Services that have no endpoint on this node, though their policy is Local.
+    /// Services that have no endpoint on this node, though their policy is Local.
     pub(crate) fn no_local(&self) -> NoLocal {
         self.lock().facts.no_local.clone()
     }

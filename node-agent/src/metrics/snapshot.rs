@@ -90,7 +90,7 @@ impl Sources {
     fn no_local(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let no_local = self.health.no_local();
         let name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
-        let help = "Ports of Services whose policy is Local and that have no endpoint on this node";
+        let help = "Services whose policy is Local and that have no endpoint on this node";
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
             for policy in [TrafficPolicy::Internal, TrafficPolicy::External] {
@@ -98,8 +98,10 @@ impl Sources {
                     ip_family: FamilyName(family),
                     traffic_policy: policy,
                 };
-                let ports = no_local.get(&(family, policy)).copied().unwrap_or(0);
-                metric.encode_family(&label)?.encode_gauge(&signed(ports))?;
+                let services = no_local.get(&(family, policy)).copied().unwrap_or(0);
+                metric
+                    .encode_family(&label)?
+                    .encode_gauge(&signed(services))?;
             }
         }
         Ok(())

@@ -141,16 +141,14 @@ fn counts_follow_a_pass_that_failed_and_a_failure_that_lasts_is_that_of_its_fami
 
 /// S-71.
 #[test]
-fn ports_without_an_endpoint_here_are_counted_by_policy() {
+fn services_without_an_endpoint_here_are_counted_once_by_policy() {
     let count =
         |document: PlanDocument| Facts::of(&document.into_plan().unwrap()).no_local().clone();
     assert_eq!(count(document()), NoLocal::new());
     let mut none_here = document();
-    let web = none_here
-        .services
-        .iter_mut()
-        .find(|service| &*service.name == "web");
-    for port in &mut web.unwrap().ports {
+    let mut services = none_here.services.iter_mut();
+    let web = services.find(|service| &*service.name == "web").unwrap();
+    for port in &mut web.ports {
         port.internal.policy = Policy::Local;
         port.internal.scope = "node/node-a".into();
         port.internal.endpoints.clear();
@@ -161,6 +159,13 @@ fn ports_without_an_endpoint_here_are_counted_by_policy() {
         (node_port.kind, node_port.address) = (FrontendKind::NodePort, None);
         port.frontends.push(node_port);
     }
+    // A second port makes it no second Service.
+    let mut another = web.ports[0].clone();
+    another.name = "another".into();
+    for frontend in &mut another.frontends {
+        frontend.port += 1;
+    }
+    web.ports.push(another);
     let counted = count(none_here);
     let of = |policy| counted.get(&(Family::Ipv4, policy)).copied();
     assert_eq!(of(TrafficPolicy::Internal), Some(1), "{counted:?}");

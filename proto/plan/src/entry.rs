@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::{BackendList, Head, NodeEntry, Protocol};
 
 /// An entry of a plan, shared by everybody who holds it.
@@ -18,12 +20,15 @@ pub enum Entry {
     Local(Arc<Local>),
 }
 
+/// Nearly always one, which needs no memory of its own.
+pub type LocalEndpoints = SmallVec<[LocalEndpoint; 1]>;
+
 /// This node's own endpoints of a Service: the kernel needs them for connections of a pod to
 /// itself (S-74), balancers for their health checks (S-134).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Local {
     /// All of this node's endpoints, ready or not, in ascending order.
-    pub endpoints: Vec<LocalEndpoint>,
+    pub endpoints: LocalEndpoints,
     /// The health check port, for Services that have one.
     pub health: Option<LocalHealth>,
 }

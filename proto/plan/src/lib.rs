@@ -27,7 +27,7 @@ pub use document::{
     ListDocument, LocalEndpointDocument, PlanDocument, PortDocument, ServiceDocument,
     WarningDocument,
 };
-pub use entry::{Entry, Local, LocalEndpoint, LocalHealth};
+pub use entry::{Entry, Local, LocalEndpoint, LocalEndpoints, LocalHealth};
 pub use head::{Frontend, FrontendKind, Head, HeadPort, ListChoice, ListUse};
 pub use key::{EntryHash, EntryKey, KeyError, ListKey, PlanHash, Scope, ScopeKind, ServiceId};
 pub use node::NodeEntry;

@@ -183,6 +183,7 @@ pub fn local() -> impl Strategy<Value = Local> {
     (vec(endpoint, 0..4), option::of(health)).prop_map(|(mut endpoints, health)| {
         endpoints.sort_unstable();
         endpoints.dedup();
+        let endpoints = endpoints.into();
         Local { endpoints, health }
     })
 }

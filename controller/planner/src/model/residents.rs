@@ -2,27 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::kept::Changed;
 use super::{EndpointSlice, SliceId};
 use crate::reverse::Reverse;
 
-/// In which slices an address stands; nearly always one.
+/// In which slices an address stands; nearly always one. All addresses of a slice share its name.
 #[derive(Debug, Default)]
-pub(super) struct Residents(Reverse<IpAddr, SliceId>);
+pub(super) struct Residents(Reverse<IpAddr, Arc<SliceId>>);
 
 impl Residents {
     /// Takes in a change of a slice, and tells which addresses it may have brought or taken away:
     /// those that stand in one of its forms only, or there with another node.
     pub(super) fn follow(&mut self, changed: &Changed<EndpointSlice>) -> BTreeSet<IpAddr> {
         for slice in changed.before.iter() {
+            let id = Arc::new(slice.id.clone());
             for endpoint in &slice.endpoints {
-                self.0.remove(&endpoint.address, &slice.id);
+                self.0.remove(&endpoint.address, &id);
             }
         }
         for slice in changed.after.iter() {
+            let id = Arc::new(slice.id.clone());
             for endpoint in &slice.endpoints {
-                self.0.insert(endpoint.address, slice.id.clone());
+                self.0.insert(endpoint.address, id.clone());
             }
         }
         let places = |slice: Option<&EndpointSlice>| -> BTreeSet<_> {
@@ -37,6 +40,6 @@ impl Residents {
 
     /// The slices in which an address stands.
     pub(super) fn slices_at(&self, address: IpAddr) -> impl Iterator<Item = &SliceId> {
-        self.0.get(&address)
+        self.0.get(&address).map(AsRef::as_ref)
     }
 }

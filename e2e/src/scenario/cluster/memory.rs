@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::bulk::Bulk;
 use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Environment as _, run_parts};
+use crate::harness::run_parts;
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -26,6 +26,8 @@ const NODES: u8 = 20;
 /// differs by some per cent from run to run.
 const AIM_MB: f64 = 0.01;
 const FAILS_AT: f64 = 1.25;
+/// How often a controller is started at each size.
+const STARTS: u32 = 3;
 /// Until an agent has the plan of all Services, on hardware.
 const PLANNED: Duration = Duration::from_secs(60);
 
@@ -69,31 +71,44 @@ fn filled(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The memory of a controller that was started after these Services were stored, once an agent has them all.
+/// The memory of a controller that was started after these Services were stored, once an agent has them all: the least
+/// of some starts. What the allocator keeps of the lists that were read differs with how busy the machine is, and comes
+/// on top.
 fn with(rig: &mut Rig<'_>, numbers: std::ops::Range<u32>) -> Result<f64> {
-    let stage = rig.stage;
     rig.kill_controller()?;
     let start = Instant::now();
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     bulk.create("default", numbers.clone().map(service))?;
     bulk.create("default", numbers.clone().map(slice))?;
     let stored = start.elapsed().as_secs_f64();
-    rig.start_controller()?;
-    let start = Instant::now();
-    let runs = || rig.check_running();
-    let what = "the agent to have all Services";
-    stage.waits.eventually_while(what, PLANNED, runs, || {
+    let mut least = f64::MAX;
+    for round in 0..STARTS {
+        if round > 0 {
+            rig.kill_controller()?;
+        }
+        let start = Instant::now();
+        rig.start_controller()?;
+        // What an agent holds of a controller before would tell nothing of this one.
+        rig.start_agents(1)?;
+        wait_planned(rig, numbers.end)?;
+        let (planned, held) = (start.elapsed().as_secs_f64(), memory(rig)?);
+        rig.stage.console.line(&format!(
+            "{} Services stored in {stored:.1} s, {planned:.1} s from start to an agent with all {}: {held:.1} MB",
+            numbers.len(),
+            numbers.end
+        ));
+        least = least.min(held);
+    }
+    Ok(least)
+}
+
+fn wait_planned(rig: &Rig<'_>, services: u32) -> Result<()> {
+    rig.eventually("the agent to have all Services", PLANNED, || {
         let plan = rig.agents()?.plan("node-1");
         let planned = plan.map_or(0, |plan| plan.services.len());
-        ensure!(planned >= numbers.end as usize, "it has {planned}");
+        ensure!(planned >= services as usize, "it has {planned}");
         Ok(())
-    })?;
-    let planned = start.elapsed().as_secs_f64();
-    stage.console.line(&format!(
-        "{} Services and their slices stored in {stored:.1} s, {planned:.1} s from start to an agent with all of it",
-        numbers.len()
-    ));
-    memory(rig)
+    })
 }
 
 fn within(stage: &Stage, checks: &mut Checks, grown: f64, aim: f64) {

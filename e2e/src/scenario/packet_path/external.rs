@@ -17,7 +17,7 @@ use crate::topology::world::{Node, Resident};
 /// How many cells the matrix has to have: a row that gets lost is a failure, not a smaller matrix.
 const CELLS: usize = 480;
 /// How many there are beside it.
-const MORE_CELLS: usize = 39;
+const MORE_CELLS: usize = 45;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "external-path",

@@ -76,9 +76,35 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             format!("{scheduler}: every connection is answered by the right pods (S-101, S-112)");
         checks.check(&what, spreads(lab, spread));
     }
+    checks.check(
+        "of many connections each of four endpoints gets a fifth to three tenths (S-112)",
+        shares(lab),
+    );
     under_load(lab, checks)?;
     unloaded(lab, checks)?;
     missing(lab, checks)
+}
+
+/// Connections of each client in [`shares`].
+const MANY: usize = 100;
+
+/// Clients take turns, as on a node with many of them.
+fn shares(lab: &Lab<'_>) -> Result<()> {
+    for family in Family::ALL {
+        let mut names = Vec::new();
+        for _ in 0..MANY {
+            for from in CLIENTS {
+                names.extend(lab.ask(from, Service::Turn.at(family, 80), 1)?);
+            }
+        }
+        let met = counted(&names);
+        let fair = names.len() / 5..=names.len() * 3 / 10;
+        ensure!(
+            met.len() == BACKENDS.len() && met.values().all(|count| fair.contains(count)),
+            "over {family}: {met:?}"
+        );
+    }
+    Ok(())
 }
 
 /// Changes the scheduler, and waits until both nodes have applied it.

@@ -8,8 +8,8 @@ use crate::document::{
 };
 use crate::{
     Backend, BackendList, Entry, EntryHash, EntryKey, Family, Frontend, Head, HeadPort, ListChoice,
-    ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, NodePlan, Outsiders, Policy,
-    ScopeKind, ServiceId,
+    ListKey, ListUse, Local, LocalEndpoint, LocalEndpoints, LocalHealth, NodeEntry, NodePlan,
+    Outsiders, Policy, ScopeKind, ServiceId,
 };
 
 impl PlanDocument {
@@ -70,7 +70,7 @@ impl PlanDocument {
             entries.insert(
                 key,
                 Entry::Local(Arc::new(Local {
-                    endpoints: Vec::new(),
+                    endpoints: LocalEndpoints::new(),
                     health,
                 })),
             );
