@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use portolan_reconcile::{Owned, cleanup};
+use portolan_reconcile::{Op, Owned, cleanup};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 use crate::saved::SavedPlan;
+
+/// Kernels may free rules a moment after they were deleted (seen with 5.10), and until then the sets of those rules are in
+/// use: sets are tried so often, with this pause between.
+const TRIES: usize = 50;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Remove from the kernel what the agent put there, and nothing else: virtual servers on record,
 /// our routes and device, chains in both variants of iptables, and sets. Safe to run twice, and on nodes that never ran an
@@ -51,12 +57,9 @@ impl Cleanup {
             failures.push(format!("read {family} rules: {reason}"));
         }
         for ops in cleanup(&observed, &owned, &device) {
-            for result in kernel.apply(&ops) {
-                match result {
-                    Ok(()) => done += 1,
-                    Err(error) => failures.push(error.to_string()),
-                }
-            }
+            let (count, failed) = carry_out(ops, |ops| kernel.apply(ops), PAUSE);
+            done += count;
+            failures.extend(failed.iter().map(ToString::to_string));
         }
         writeln!(std::io::stdout().lock(), "removed: {done} operations").context("say so")?;
         if !failures.is_empty() {
@@ -70,5 +73,73 @@ impl Cleanup {
         // Whatever node it is of: what is served next is told by a controller.
         saved.remove()?;
         Ok(())
+    }
+}
+
+/// Does operations, and sets that cannot be removed again and again for a while. Gives back how many were done, and why
+/// others failed in the end.
+fn carry_out<E>(
+    mut ops: Vec<Op>,
+    mut apply: impl FnMut(&[Op]) -> Vec<Result<(), E>>,
+    pause: Duration,
+) -> (usize, Vec<E>) {
+    let (mut done, mut failures) = (0, Vec::new());
+    for last in (0..TRIES).map(|number| number + 1 == TRIES) {
+        let results = apply(&ops);
+        let mut again = Vec::new();
+        for (op, result) in ops.into_iter().zip(results) {
+            let is_set = matches!(op, Op::DestroySet { .. } | Op::DestroyLeftoverSet { .. });
+            match result {
+                Ok(()) => done += 1,
+                Err(_) if is_set && !last => again.push(op),
+                Err(error) => failures.push(error),
+            }
+        }
+        if again.is_empty() {
+            break;
+        }
+        ops = again;
+        std::thread::sleep(pause);
+    }
+    (done, failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_plan::Family;
+    use portolan_reconcile::{SetId, SetRole};
+
+    use super::*;
+
+    fn destroy(role: SetRole) -> Op {
+        let family = Family::Ipv4;
+        Op::DestroySet {
+            set: SetId { role, family },
+        }
+    }
+
+    /// `fails` tells of a call, by its number, and an operation.
+    fn calls(ops: Vec<Op>, fails: impl Fn(usize, &Op) -> bool) -> (usize, usize, usize) {
+        let mut calls = 0;
+        let apply = |ops: &[Op]| {
+            calls += 1;
+            let result = |op| if fails(calls, op) { Err(()) } else { Ok(()) };
+            ops.iter().map(result).collect()
+        };
+        let (done, failures) = carry_out(ops, apply, Duration::ZERO);
+        (calls, done, failures.len())
+    }
+
+    #[test]
+    fn sets_that_are_in_use_for_a_moment_are_tried_again() {
+        let sets = || vec![destroy(SetRole::Masq), destroy(SetRole::Pods)];
+        let masq = destroy(SetRole::Masq);
+        assert_eq!(calls(sets(), |_, _| false), (1, 2, 0));
+        assert_eq!(calls(sets(), |call, op| call < 3 && *op == masq), (3, 2, 0));
+        assert_eq!(calls(sets(), |_, op| *op == masq), (TRIES, 1, 1));
+        let device = Op::RemoveDevice {
+            device: "kube-ipvs0".into(),
+        };
+        assert_eq!(calls(vec![device], |_, _| true), (1, 0, 1));
     }
 }
