@@ -14,6 +14,7 @@ pub(crate) struct Reverse<K, V>(BTreeMap<K, Few<V>>);
 #[derive(Debug)]
 enum Few<V> {
     One(V),
+    #[expect(clippy::box_collection, reason = "it makes each value smaller")]
     More(Box<BTreeSet<V>>),
 }
 
