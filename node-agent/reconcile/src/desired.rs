@@ -135,8 +135,7 @@ impl Desired {
 struct Builder<'a> {
     settings: &'a Settings,
     host: &'a HostNetwork,
-    /// Of the node's pods.
-    pod_ranges: &'a [IpNet],
+    node: &'a NodeEntry,
     desired: Desired,
     sets: Entries,
     /// Where node ports answer.
@@ -202,7 +201,7 @@ impl<'a> Builder<'a> {
         Self {
             settings,
             host,
-            pod_ranges: &node.pod_cidrs,
+            node,
             desired,
             sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
@@ -347,11 +346,11 @@ impl<'a> Builder<'a> {
         if !ranges.any(|range| range.contains(&address)) {
             return Vec::new();
         }
-        let own = self.host.addresses.iter();
-        let own = own.map(|own| IpNet::from(own.address));
+        // The route of the range gives the node's own connections one of these as their source.
+        let own = self.node.addresses.iter().copied().map(IpNet::from);
         let pods = match &self.settings.local_detection {
             LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
-            _ => self.pod_ranges,
+            _ => &self.node.pod_cidrs,
         };
         own.chain(pods.iter().copied()).collect()
     }
