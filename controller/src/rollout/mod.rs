@@ -224,7 +224,7 @@ impl Rollout {
     }
 
     /// What nodes reported: to all controllers, so it is read from where all of them write it.
-    async fn reports(&self) -> Result<BTreeMap<Arc<str>, Heard>, Trouble> {
+    async fn reports(&self) -> Result<BTreeMap<Arc<str>, NodeStatus>, Trouble> {
         let now = SystemTime::now();
         let mut params = ListParams::default().limit(PAGE);
         let mut reports = BTreeMap::new();
@@ -232,11 +232,11 @@ impl Rollout {
             let page = self.plans.list(&params).await?;
             reports.extend(page.items.iter().filter_map(|plan| {
                 let status = plan.status.as_ref()?;
-                let heard = Heard {
+                let status = NodeStatus {
                     report: report(status, now),
                     pod: status.agent_pod.clone(),
                 };
-                Some((plan.name_any().into(), heard))
+                Some((plan.name_any().into(), status))
             }));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -249,15 +249,15 @@ impl Rollout {
     fn nodes(
         &self,
         state: &State,
-        reports: &BTreeMap<Arc<str>, Heard>,
+        reports: &BTreeMap<Arc<str>, NodeStatus>,
         replaced: Option<&Replaced>,
     ) -> Result<Vec<Node>, FieldError> {
         let current = from_kube::stored_revision(state, state.current)?;
         let target = from_kube::stored_revision(state, state.target())?;
         let known = self.shared.read();
         let node = |node: &Arc<portolan_planner::model::Node>| {
-            let heard = reports.get(&node.name);
-            let reporter = heard.and_then(|heard| heard.pod.as_deref());
+            let status = reports.get(&node.name);
+            let reporter = status.and_then(|status| status.pod.as_deref());
             let agent = replaced.map_or(Agent::Stays, |change| change.of(node, state, reporter));
             let settings = current.settings_of(node) != target.settings_of(node);
             Node {
@@ -265,7 +265,7 @@ impl Rollout {
                 zone: node.zone.clone().unwrap_or_default(),
                 affected: settings || agent != Agent::Stays,
                 agent,
-                report: heard.map_or(Report::AWAY, |heard| heard.report.clone()),
+                report: status.map_or(Report::AWAY, |status| status.report.clone()),
             }
         };
         Ok(known.planner.nodes_with_agents().map(node).collect())
@@ -296,10 +296,10 @@ impl Rollout {
     }
 }
 
-/// What was heard of a node.
-struct Heard {
+/// The status of a node.
+struct NodeStatus {
     report: Report,
-    /// From the agent in this pod, if that is known.
+    /// The pod of the agent that reported it, if known.
     pod: Option<String>,
 }
 

@@ -59,7 +59,7 @@ impl Admission {
         self.proof.as_ref().map(|proof| &*proof.identity.node)
     }
 
-    /// The name of the pod of whoever was let in, where that is known.
+    /// The name of the pod that the stream comes from, if the token names one.
     pub fn pod(&self) -> Option<&str> {
         self.proof.as_ref()?.identity.pod.as_deref()
     }

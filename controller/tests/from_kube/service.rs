@@ -52,7 +52,7 @@ fn headless_services_and_names_have_no_cluster_ip_and_need_no_ports() {
     assert_eq!(cluster_ips("  clusterIP: 10.96.0.1\n"), ["10.96.0.1"]);
 }
 
-/// S-12: whoever annotates Services in a loop makes no work.
+/// S-12: annotating a Service in a loop causes no work.
 #[test]
 fn what_no_plan_is_made_of_makes_no_other_service() {
     let spec = "spec:\n  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";

@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// `fails` tells of a call, by its number, and an operation.
+    /// `fails` decides by the number of the call and the operation.
     fn calls(ops: Vec<Op>, fails: impl Fn(usize, &Op) -> bool) -> (usize, usize, usize) {
         let mut calls = 0;
         let apply = |ops: &[Op]| {

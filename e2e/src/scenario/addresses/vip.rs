@@ -16,10 +16,10 @@ const CLIENTS: [Resident; 5] = [OUTSIDE, NODE_A, NODE_B, POD_A3, POD_B3];
 
 /// An address of one family.
 struct Address {
-    /// As `ip` is told it.
+    /// As arguments of `ip`.
     family: &'static str,
     prefix: &'static str,
-    /// What is on top of the route that the kernel makes of it.
+    /// How the route begins that the kernel makes of it.
     local: &'static str,
     /// The port of the Service, and one of a daemon of the node.
     service: &'static str,
@@ -89,6 +89,37 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         );
     }
     lab.put(FILE, &manifest(true))?;
+    served(lab, checks);
+    for address in &ADDRESSES {
+        let Address { family, prefix, .. } = address;
+        lab.ip(NODE_A, &format!("{family} address del {prefix} dev eth0"))?;
+        let since = Instant::now();
+        checks.check(
+            &format!("{prefix} is served as long as the status has it (S-17)"),
+            lab.soon_answers(
+                "a virtual IP that went",
+                since,
+                POD_A3,
+                address.service,
+                WEB,
+            ),
+        );
+    }
+    lab.put(FILE, &manifest(false))?;
+    for address in &ADDRESSES {
+        checks.check(
+            &format!(
+                "{} is not served once the status has lost it (S-214)",
+                address.prefix
+            ),
+            lab.is_unanswered(POD_A3, address.service, BRIEF),
+        );
+    }
+    Ok(())
+}
+
+/// The Service has its port of the addresses, the node keeps the others.
+fn served(lab: &Lab<'_>, checks: &mut Checks) {
     for address in &ADDRESSES {
         let prefix = address.prefix;
         for from in CLIENTS {
@@ -109,29 +140,6 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             route_is_the_kernels(lab, address),
         );
     }
-    for address in &ADDRESSES {
-        let Address { family, prefix, .. } = address;
-        lab.ip(NODE_A, &format!("{family} address del {prefix} dev eth0"))?;
-        let since = Instant::now();
-        checks.check(
-            &format!("{prefix} is served as long as the status has it (S-17)"),
-            lab.soon_answers(
-                "a virtual IP that went",
-                since,
-                POD_A3,
-                address.service,
-                WEB,
-            ),
-        );
-    }
-    lab.put(FILE, &manifest(false))?;
-    for address in &ADDRESSES {
-        checks.check(
-            &format!("{} is nobody's in the end (S-214)", address.prefix),
-            lab.is_unanswered(POD_A3, address.service, BRIEF),
-        );
-    }
-    Ok(())
 }
 
 fn route_is_the_kernels(lab: &Lab<'_>, address: &Address) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What the controller's memory holds of a large cluster, read from a real API server.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::bulk::Bulk;
 use super::rig::Rig;
 use crate::control_plane::{Options, Reach};
-use crate::harness::run_parts;
+use crate::harness::{Environment as _, run_parts};
 use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -26,8 +26,6 @@ const NODES: u8 = 20;
 /// differs by some per cent from run to run.
 const AIM_MB: f64 = 0.01;
 const FAILS_AT: f64 = 1.25;
-/// How often a controller is started at each size.
-const STARTS: u32 = 3;
 /// Until an agent has the plan of all Services, on hardware.
 const PLANNED: Duration = Duration::from_secs(60);
 
@@ -41,8 +39,6 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     run_parts(&mut rig, checks, &[("a large cluster", filled)])
 }
 
-/// What is measured is the difference between two sizes: what the first Services cost once (buffers of the client,
-/// pages of the allocator) is the same in both, and would be a tenth of the short form.
 fn filled(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     let stage = rig.stage;
     let services = match stage.long {
@@ -53,62 +49,39 @@ fn filled(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     rig.start_agents(1)?;
     rig.wait_first_plans()?;
     let empty = memory(rig)?;
-    let first = services / 3;
-    let small = with(rig, 0..first)?;
-    let full = with(rig, first..services)?;
-    let more = services - first;
-    let grown = full - small;
-    let endpoint = grown * 1e6 / f64::from(more * ENDPOINTS);
+    rig.kill_controller()?;
+    let start = std::time::Instant::now();
+    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
+    bulk.create("default", (0..services).map(service))?;
+    bulk.create("default", (0..services).map(slice))?;
+    let seconds = start.elapsed().as_secs_f64();
     stage.console.line(&format!(
-        "controller: {empty:.0} MB with nothing, {small:.0} MB with {first} x {ENDPOINTS}, {full:.0} MB with \
-         {services} x {ENDPOINTS} ({endpoint:.0} bytes an endpoint)"
+        "{services} Services and their slices stored in {seconds:.1} s"
     ));
-    within(stage, checks, grown, f64::from(more) * AIM_MB);
+    rig.start_controller()?;
+    let start = std::time::Instant::now();
+    let runs = || rig.check_running();
+    let what = "the agent to have all Services";
+    stage.waits.eventually_while(what, PLANNED, runs, || {
+        let plan = rig.agents()?.plan("node-1");
+        let planned = plan.map_or(0, |plan| plan.services.len());
+        ensure!(planned >= services as usize, "it has {planned}");
+        Ok(())
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let full = memory(rig)?;
+    let grown = full - empty;
+    let endpoint = grown * 1e6 / f64::from(services * ENDPOINTS);
+    stage.console.line(&format!(
+        "controller: {empty:.0} MB with nothing, {full:.0} MB with {services} x {ENDPOINTS} \
+         ({endpoint:.0} bytes an endpoint), {seconds:.1} s from start to an agent with all of it"
+    ));
+    within(stage, checks, grown, f64::from(services) * AIM_MB);
     checks.check(
         "the agent's plan equals one made from scratch",
         rig.wait_equal(PLANNED),
     );
     Ok(())
-}
-
-/// The memory of a controller that was started after these Services were stored, once an agent has them all: the least
-/// of some starts. What the allocator keeps of the lists that were read differs with how busy the machine is, and comes
-/// on top.
-fn with(rig: &mut Rig<'_>, numbers: std::ops::Range<u32>) -> Result<f64> {
-    rig.kill_controller()?;
-    let start = Instant::now();
-    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
-    bulk.create("default", numbers.clone().map(service))?;
-    bulk.create("default", numbers.clone().map(slice))?;
-    let stored = start.elapsed().as_secs_f64();
-    let mut least = f64::MAX;
-    for round in 0..STARTS {
-        if round > 0 {
-            rig.kill_controller()?;
-        }
-        let start = Instant::now();
-        rig.start_controller()?;
-        // What an agent holds of a controller before would tell nothing of this one.
-        rig.start_agents(1)?;
-        wait_planned(rig, numbers.end)?;
-        let (planned, held) = (start.elapsed().as_secs_f64(), memory(rig)?);
-        rig.stage.console.line(&format!(
-            "{} Services stored in {stored:.1} s, {planned:.1} s from start to an agent with all {}: {held:.1} MB",
-            numbers.len(),
-            numbers.end
-        ));
-        least = least.min(held);
-    }
-    Ok(least)
-}
-
-fn wait_planned(rig: &Rig<'_>, services: u32) -> Result<()> {
-    rig.eventually("the agent to have all Services", PLANNED, || {
-        let plan = rig.agents()?.plan("node-1");
-        let planned = plan.map_or(0, |plan| plan.services.len());
-        ensure!(planned >= services as usize, "it has {planned}");
-        Ok(())
-    })
 }
 
 fn within(stage: &Stage, checks: &mut Checks, grown: f64, aim: f64) {

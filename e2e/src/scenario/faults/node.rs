@@ -119,7 +119,7 @@ fn late_interfaces(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     let named = format!("set {} to 1: ", BRIDGES.replace('/', "."));
     checks.check(
-        "read-only settings that interfaces need which come later are told (S-82, S-225)",
+        "settings for interfaces that come later are reported as read-only (S-82, S-225)",
         lab.wait_logged(NODE, mark, &[&named, "Read-only file system"], LATER),
     );
     checks.check(

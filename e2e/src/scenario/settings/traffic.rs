@@ -42,8 +42,8 @@ pub(super) fn idle(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 fn in_force(lab: &Lab<'_>, setting: &str, shown: &str) -> Result<()> {
     lab.write(FILE, &proxy_config(&["sync: {period: 1h}", setting]))?;
     lab.eventually("the timeout of IPVS", SOON, || {
-        let told = lab.tool(NODE, Program::Ipvsadm, "--list --timeout")?;
-        ensure!(told.contains(shown), "{told}");
+        let printed = lab.tool(NODE, Program::Ipvsadm, "--list --timeout")?;
+        ensure!(printed.contains(shown), "{printed}");
         Ok(())
     })
 }

@@ -76,8 +76,28 @@ fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         &format!("{labelled:?} {seen:?}"),
     );
     settled(lab)?;
+    reporters(lab, checks, "before any change");
     versions(lab, checks, "before any change")
 }
+
+/// Each status names the pod that reported it: a rollout counts what the new agent of a node reports, not the former.
+fn reporters(lab: &Lab<'_>, checks: &mut Checks, when: &str) {
+    let words = ["get", "proxyplans", "-o", REPORTERS];
+    let same = |seen: &Seen| {
+        let printed = lab.release.plane.kubectl(&words);
+        let pods = seen.pods.iter().filter(|pod| pod.ready);
+        let pods: BTreeSet<_> = pods
+            .map(|pod| format!("{} {}", pod.node, pod.name))
+            .collect();
+        printed.is_ok_and(|text| text.lines().map(str::to_owned).collect::<BTreeSet<_>>() == pods)
+    };
+    let named = lab.until("statuses to name the pods that reported them", STEP, same);
+    let what = format!("{when} each status names the pod that reported it");
+    checks.check(&what, named.map(drop));
+}
+
+const REPORTERS: &str =
+    r#"jsonpath={range .items[*]}{.metadata.name}{" "}{.status.agentPod}{"\n"}{end}"#;
 
 /// The version of each agent is the one that its image says, also where nodes differ: whoever looks at a rollout sees
 /// which nodes have it.
@@ -151,6 +171,7 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     );
     checks.require(&what, most <= AWAY + 1, &most.to_string());
     settled(lab)?;
+    reporters(lab, checks, "after all agents were replaced");
     Ok(canary)
 }
 
