@@ -145,7 +145,10 @@ pub struct ProxyConfigStatus {
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
     /// Accepted: the spec makes sense and is in force. While it is False, the last accepted settings
-    /// stay in force, and the message names the field to correct.
+    /// stay in force, and the message names the field to correct. PodsInRanges: endpoints have addresses by which
+    /// settings.localDetection tells them. AgentsManaged: the controller keeps the agents' DaemonSets as they should be;
+    /// where it is False, the message says what is refused or missing. OnlyServiceProxy: no node of agents has a pod of
+    /// kube-proxy. The last two are there when the chart installed Portolan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

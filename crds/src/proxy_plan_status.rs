@@ -92,4 +92,8 @@ pub mod condition {
     pub const ACCEPTED: &str = "Accepted";
     /// Of a ProxyConfig: endpoints have addresses by which `spec.settings.localDetection` tells them.
     pub const PODS_IN_RANGES: &str = "PodsInRanges";
+    /// Of a ProxyConfig: the controller keeps the agents' DaemonSets as they should be.
+    pub const AGENTS_MANAGED: &str = "AgentsManaged";
+    /// Of a ProxyConfig: no node of agents has a pod of kube-proxy.
+    pub const ONLY_SERVICE_PROXY: &str = "OnlyServiceProxy";
 }

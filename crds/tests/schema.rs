@@ -42,7 +42,7 @@ fn all_schemas() -> Vec<(String, Value)> {
 
 #[test]
 fn the_files_of_the_chart_are_as_the_types_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/portolan/crds");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/portolan/charts/crds/crds");
     for definition in definitions().unwrap() {
         let path = folder.join(definition.file);
         let present = std::fs::read_to_string(&path).unwrap_or_default();

@@ -7,9 +7,9 @@ use anyhow::Result;
 pub(crate) const CONTROLLER: &str = "portolan-controller";
 /// Definitions of our objects, as they are installed.
 const DEFINITIONS: [&str; 3] = [
-    include_str!("../../charts/portolan/crds/proxyconfigs.yaml"),
-    include_str!("../../charts/portolan/crds/proxyplans.yaml"),
-    include_str!("../../charts/portolan/crds/proxyplanslices.yaml"),
+    include_str!("../../charts/portolan/charts/crds/crds/proxyconfigs.yaml"),
+    include_str!("../../charts/portolan/charts/crds/crds/proxyplans.yaml"),
+    include_str!("../../charts/portolan/charts/crds/crds/proxyplanslices.yaml"),
 ];
 const ACCESS: &str = include_str!("../api/access.yaml");
 /// Afterwards, until the API server knows our objects.

@@ -5,6 +5,27 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ include "portolan.ownLabels" . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels that somebody adds. Those that select pods are the chart's. */}}
+{{- define "portolan.ownLabels" -}}
+{{- range $name := keys . | sortAlpha }}
+{{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "proxy.portolan.dev/" $name) (eq $name "helm.sh/chart") }}
+{{- fail (printf "label %s: the chart writes labels of app.kubernetes.io, proxy.portolan.dev and helm.sh/chart itself; take another name in commonLabels or podLabels" $name) }}
+{{- end }}
+{{- end }}
+{{- toYaml . }}
+{{- end }}
+
+{{/* Annotations in the metadata of an object: those of all objects, and its own. Nothing if there are none. */}}
+{{- define "portolan.annotations" -}}
+{{- with merge (dict) (.own | default dict) (.root.Values.commonAnnotations | default dict) }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
 {{- end }}
 
 {{/* What pods of a component are selected by; it never changes. */}}
@@ -15,27 +36,82 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* The image of a component: its own in full, or the one in the repository. */}}
 {{- define "portolan.image" -}}
-{{- with .own }}{{ . }}{{ else -}}
+{{- $values := get .root.Values .values -}}
+{{- with $values.image }}{{ . }}{{ else -}}
 {{- $missing := "image.repository is required, there is no default registry: make both images with `cargo lab image`, push them and give --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
-{{- $repository := required $missing .root.Values.image.repository -}}
-{{- printf "%s/portolan-%s:%s" (trimSuffix "/" $repository) .component (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{- $image := $.root.Values.image -}}
+{{- $path := printf "%s/portolan-%s" (required $missing $image.repository | trimSuffix "/") .component -}}
+{{- $registry := ($.root.Values.global | default dict).imageRegistry | default $image.registry -}}
+{{- with $registry }}{{ $path = printf "%s/%s" (trimSuffix "/" .) $path }}{{ end -}}
+{{- $path }}:{{ $image.tag | default $.root.Chart.AppVersion }}{{ with $values.digest }}@{{ . }}{{ end }}
 {{- end -}}
 {{- end }}
 
 {{- define "portolan.apiServer" -}}
 {{- $missing := "apiServer.host is required: the address of the API server itself, like --set apiServer.host=10.0.0.5; its Service works only once Portolan serves it. `kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'` shows the one that you use" -}}
-{{- $host := required $missing .Values.apiServer.host -}}
-{{- if and (contains ":" $host) (not (hasPrefix "[" $host)) }}{{ $host = printf "[%s]" $host }}{{ end -}}
+{{- $host := required $missing .Values.apiServer.host | trimPrefix "[" | trimSuffix "]" -}}
+{{- if regexMatch "^[^:]*:[0-9]*$" $host }}
+{{- fail (printf "apiServer.host: %s has a port; give it as apiServer.port, and here only the name or the address" $host) }}
+{{- end }}
+{{- if contains ":" $host }}{{ $host = printf "[%s]" $host }}{{ end -}}
 {{- printf "https://%s:%d" $host (int .Values.apiServer.port) -}}
 {{- end }}
 
 {{- define "portolan.pullSecrets" -}}
-{{- with .Values.image.pullSecrets }}
+{{- with concat ((.Values.global | default dict).imagePullSecrets | default list) (.Values.image.pullSecrets | default list) | uniq }}
 imagePullSecrets:
-{{- range . }}
-- name: {{ . }}
+{{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end }}
+
+{{/* The name of a component's service account. */}}
+{{- define "portolan.account" -}}
+{{- $account := (get .root.Values .values).serviceAccount -}}
+{{- if and (not $account.create) (not $account.name) }}
+{{- fail (printf "%s.serviceAccount.create is false: name the account that is there, in %s.serviceAccount.name" .values .values) }}
+{{- end }}
+{{- $account.name | default (printf "portolan-%s" .component) -}}
+{{- end }}
+
+{{/* What somebody adds to all pods of a component; `.values` are those of the component. */}}
+{{- define "portolan.podMetadata" -}}
+labels:
+  {{- include "portolan.selector" . | nindent 2 }}
+  {{- with merge (dict) (.values.podLabels | default dict) (.root.Values.commonLabels | default dict) }}
+  {{- include "portolan.ownLabels" . | nindent 2 }}
+  {{- end }}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where agents listen by the ProxyConfig, as port and, for a loopback address, host; port 0 where nobody does or
+where nobody knows. `.name` is healthz or metrics, `.given` the port that was said. */}}
+{{- define "portolan.listens" -}}
+{{- $settings := dict -}}
+{{- if .root.Values.config.create }}{{ $settings = .root.Values.config.spec.settings | default dict }}{{ end -}}
+{{- $spec := get $settings .name | default dict -}}
+{{- $address := ternary $spec.bindAddress .address (hasKey $spec "bindAddress") -}}
+{{- $port := ternary $spec.port .port (hasKey $spec "port") | int -}}
+{{- if eq $address "" }}{{ $port = 0 }}{{ end -}}
+{{- if not (kindIs "invalid" .given) }}
+{{- if and (hasKey $spec "port") (ne (int .given) $port) (ne (int .given) 0) }}
+{{- fail (printf "%s is %d, and config.spec.settings.%s says %d: leave the first out, it follows the second" .value (int .given) .name $port) }}
+{{- end }}
+{{- $port = int .given }}
+{{- end -}}
+{{- $listens := dict "port" $port -}}
+{{- if or (hasPrefix "127." $address) (eq $address "::1") }}{{ $listens = set $listens "host" $address }}{{ end -}}
+{{- toJson $listens -}}
+{{- end }}
+
+{{- define "portolan.health" -}}
+{{- include "portolan.listens" (dict "root" . "name" "healthz" "address" "::" "port" 10256 "given" .Values.agents.healthPort "value" "agents.healthPort") -}}
+{{- end }}
+
+{{- define "portolan.metrics" -}}
+{{- include "portolan.listens" (dict "root" . "name" "metrics" "address" "127.0.0.1" "port" 10249 "given" .Values.agents.metricsPort "value" "agents.metricsPort") -}}
 {{- end }}
 
 {{/* Whether the controller makes its own certificate. */}}
@@ -77,18 +153,24 @@ imagePullSecrets:
 {{- if eq .Values.controller.adminAddress "127.0.0.1" }}
 {{- fail "monitoring.podMonitors: no Prometheus reaches controllers at 127.0.0.1; set controller.adminAddress=0.0.0.0 (or [::]) and keep others away from controller.adminPort" }}
 {{- end }}
-{{- if not .Values.agents.metricsPort }}
-{{- fail "monitoring.podMonitors: agents.metricsPort is 0; it has to be the port in config.spec.settings.metrics" }}
+{{- $metrics := include "portolan.metrics" . | fromJson }}
+{{- if not $metrics.port }}
+{{- fail "monitoring.podMonitors: agents have no port of metrics; see agents.metricsPort and config.spec.settings.metrics" }}
 {{- end }}
-{{- if .Values.config.create }}
-{{- $metrics := dig "settings" "metrics" (dict) .Values.config.spec }}
-{{- $address := get $metrics "bindAddress" | default "127.0.0.1" }}
-{{- if or (hasPrefix "127." $address) (eq $address "::1") }}
-{{- fail "monitoring.podMonitors: no Prometheus reaches agents at a loopback address; set config.spec.settings.metrics.bindAddress=0.0.0.0 and keep others away from agents.metricsPort" }}
+{{- if and .Values.config.create $metrics.host }}
+{{- fail "monitoring.podMonitors: no Prometheus reaches agents at a loopback address; set config.spec.settings.metrics.bindAddress=0.0.0.0 and keep others away from that port" }}
 {{- end }}
-{{- $port := ternary $metrics.port 10249 (hasKey $metrics "port") }}
-{{- if ne (int $port) (int .Values.agents.metricsPort) }}
-{{- fail (printf "monitoring.podMonitors: agents listen at port %d by config.spec.settings.metrics.port, and agents.metricsPort is %d" (int $port) (int .Values.agents.metricsPort)) }}
+{{- end }}
+
+{{/* helm says of a ProxyConfig that an uninstall left only that it "cannot be imported". */}}
+{{- define "portolan.mayOwnConfig" -}}
+{{- $found := lookup "proxy.portolan.dev/v1alpha1" "ProxyConfig" "" "default" }}
+{{- if and $found (not .Values.config.takeOwnership) }}
+{{- $annotations := $found.metadata.annotations | default dict }}
+{{- $release := get $annotations "meta.helm.sh/release-name" }}
+{{- $namespace := get $annotations "meta.helm.sh/release-namespace" }}
+{{- if or (ne $release .Release.Name) (ne $namespace .Release.Namespace) }}
+{{- fail (printf "ProxyConfig default is there already, made by %s. To keep its settings as they are: --set config.create=false. To replace them by config.spec: --take-ownership --set config.takeOwnership=true" (ternary (printf "release %s in namespace %s" $release $namespace) "the controller or by hand" (ne $release ""))) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -2,7 +2,7 @@
 //! controllers. The controller that leads keeps all of it.
 //!
 //! What they should be and what is due is pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`,
-//! `due`. `operator` and `moving` talk to the API server. Which nodes have been reached by a change is decided by the rollout
+//! `due`. `operator`, `moving`, `neighbours` and `conditions` talk to the API server. Which nodes have been reached by a change is decided by the rollout
 //! alone ([`crate::rollout`]), and read here from where it is stored.
 //!
 //! Invariant: nothing is deleted, and nothing of somebody else's is written but one label of Nodes. What the
@@ -10,9 +10,11 @@
 
 mod addresses;
 mod assign;
+mod conditions;
 mod daemon_set;
 mod due;
 mod moving;
+mod neighbours;
 mod operator;
 mod pods;
 mod template;
@@ -88,4 +90,18 @@ pub enum AgentsError {
     /// It did not answer.
     #[error("the API server does not answer")]
     Silent,
+}
+
+impl AgentsError {
+    /// As one word, for a condition.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::NoTemplate { .. } => "NoTemplate",
+            Self::Template { .. } => "TemplateInvalid",
+            Self::Fixed { .. } => "TemplateCannotBeReached",
+            Self::Foreign { .. } => "ForeignDaemonSet",
+            Self::Refused { .. } => "Refused",
+            Self::Silent => "Unanswered",
+        }
+    }
 }

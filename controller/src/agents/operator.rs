@@ -2,36 +2,44 @@
 //! due. Touches: the API server, the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::ProxyConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use super::addresses::{addresses, text};
 use super::assign::assign;
+use super::conditions::{Missing, Teller, managed, only_service_proxy};
 use super::daemon_set::{MANAGER, Owner, daemon_set, held, set_name};
 use super::due::{Foreign, Made, Reason, due};
 use super::moving::Moving;
+use super::neighbours::Neighbours;
 use super::pods::{AgentPods, list};
 use super::template::{KEY, Template, TemplateError};
 use super::track::{Sets, Track};
 use super::wanted::WantedAgents;
 use super::{Agents, AgentsError};
+use crate::events::Events;
 use crate::from_kube;
 use crate::known::Shared;
+use crate::publish::Verdict;
 use crate::trust::Named;
 
 /// How often everything is looked at while nothing is on its way: six reads.
 const LOOK: Duration = Duration::from_secs(5);
 /// The same while agents are changed.
 const BUSY: Duration = Duration::from_secs(1);
+/// How long agents are not kept as they should be before a condition says so: a look that fails once, and pods that are
+/// being created, are ordinary.
+const SETTLED: Duration = Duration::from_secs(30);
 /// How long all calls of a look may take.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The file in the ConfigMap that agents mount.
@@ -50,6 +58,13 @@ pub struct Operator {
     sets: Api<DaemonSet>,
     made: BTreeMap<Track, Made>,
     moving: Moving,
+    neighbours: Neighbours,
+    teller: Teller,
+    /// Nodes of agents, by the last look.
+    members: Vec<Arc<str>>,
+    missing: Option<Missing>,
+    /// Since when agents are not kept as they should be.
+    amiss: Option<Instant>,
     /// What was wrong at the last look, which was said.
     told: Option<String>,
 }
@@ -64,7 +79,7 @@ impl std::fmt::Debug for Operator {
 
 impl Operator {
     /// Controllers serve agents on this port of their pods' addresses.
-    pub fn new(client: Client, agents: Agents, port: u16, shared: Shared) -> Self {
+    pub fn new(client: Client, agents: Agents, port: u16, shared: Shared, events: Events) -> Self {
         let (template, controllers) = (&agents.template, &agents.controllers);
         Self {
             configs: Api::all(client.clone()),
@@ -73,7 +88,12 @@ impl Operator {
             pods: [&controllers.namespace, &template.namespace]
                 .map(|namespace| Api::namespaced(client.clone(), namespace)),
             controllers: Api::namespaced(client.clone(), &controllers.namespace),
-            moving: Moving::new(Api::all(client)),
+            moving: Moving::new(Api::all(client.clone())),
+            neighbours: Neighbours::new(client.clone()),
+            teller: Teller::new(Api::all(client), events),
+            members: Vec::new(),
+            missing: None,
+            amiss: None,
             agents,
             port,
             shared,
@@ -100,6 +120,7 @@ impl Operator {
             // Another one may write meanwhile.
             self.made.clear();
             self.moving.clear();
+            self.amiss = None;
         }
     }
 
@@ -108,6 +129,8 @@ impl Operator {
             let looked = timeout(LONGEST, self.look()).await;
             let result = looked.unwrap_or(Err(AgentsError::Silent));
             let pause = result.as_ref().map_or(LOOK, |pause| *pause);
+            // What cannot be written now is written at the next look.
+            drop(timeout(LONGEST, self.tell_conditions(result.as_ref().err())).await);
             let words = result.err().map(|error| error.to_string());
             if let Some(words) = words
                 .as_ref()
@@ -118,6 +141,20 @@ impl Operator {
             self.told = words;
             sleep(pause).await;
         }
+    }
+
+    /// Tells in the ProxyConfig what the look found.
+    async fn tell_conditions(&mut self, error: Option<&AgentsError>) -> kube::Result<()> {
+        let managed = managed(error, self.missing.as_ref());
+        if managed.0.verdict == Verdict::True {
+            self.amiss = None;
+        } else if self.amiss.get_or_insert_with(Instant::now).elapsed() < SETTLED {
+            return Ok(());
+        }
+        let kube_proxies = self.neighbours.kube_proxies().await;
+        let agents_on = self.members.iter().map(|node| &**node);
+        let only = only_service_proxy(agents_on, kube_proxies);
+        self.teller.tell([managed, only]).await
     }
 
     /// Does what is due, and says when to look again.
@@ -166,7 +203,9 @@ impl Operator {
             return Err(AgentsError::Fixed { map, field });
         }
         let (found, sets) = self.read_sets(&wanted.current, owner).await?;
+        self.missing = found.values().find_map(missing);
         let members = wanted.members(self.shared.read().planner.nodes_with_agents());
+        self.members = members.iter().map(|member| member.name.clone()).collect();
         let decide =
             |occupied: &BTreeSet<Track>| assign(&sets, wanted.hashes(), &members, occupied);
         let mut assignment = decide(&BTreeSet::new());
@@ -344,6 +383,17 @@ fn named_set(template: &Template, owner: &Owner, track: Track) -> Named {
         namespace: owner.map.namespace.clone(),
         name: set_name(template, track),
     }
+}
+
+/// What a DaemonSet lacks, by its status.
+fn missing(set: &DaemonSet) -> Option<Missing> {
+    let status = set.status.as_ref().filter(|_| is_observed(set))?;
+    let pods = status.desired_number_scheduled - status.current_number_scheduled;
+    (pods > 0).then(|| Missing {
+        set: format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any()),
+        pods,
+        wanted: status.desired_number_scheduled,
+    })
 }
 
 /// Whether the controller of DaemonSets has seen what it is.

@@ -19,6 +19,7 @@ use crate::lease::{Elector, LeaseName};
 use crate::publish::Publisher;
 use crate::rollout::Rollout;
 use crate::store::Store;
+use crate::trust::Named;
 use crate::watch::{self, Watches};
 
 /// The engine on its thread, and what feeds it.
@@ -76,7 +77,8 @@ impl Following {
                 let (watches, seen) = watch::start(&client);
                 let relist = watches.relist();
                 store.relist_by(move |kind| relist.ask(kind));
-                let (election, leading) = elect(&client, lease);
+                let owner = agents.as_ref().map(|(agents, _)| agents.template.clone());
+                let (election, leading) = elect(&client, lease, owner);
                 let (events, writer) = Events::new(client.clone(), own);
                 // Ends when nobody tells anything any more.
                 drop(tokio::spawn(writer.run()));
@@ -145,12 +147,16 @@ type Election = (JoinHandle<()>, oneshot::Sender<()>);
 type Leading = Option<latest::Receiver<bool>>;
 
 /// Takes part in an election, where there is one.
-fn elect(client: &Client, lease: Option<(LeaseName, String)>) -> (Option<Election>, Leading) {
+fn elect(
+    client: &Client,
+    lease: Option<(LeaseName, String)>,
+    owner: Option<Named>,
+) -> (Option<Election>, Leading) {
     let Some((lease, name)) = lease else {
         return (None, None);
     };
     let (end, ended) = oneshot::channel::<()>();
-    let (elector, leading) = Elector::new(client.clone(), lease, name);
+    let (elector, leading) = Elector::new(client.clone(), lease, owner, name);
     let election = elector.run(async { drop(ended.await) });
     (Some((tokio::spawn(election), end)), Some(leading))
 }
@@ -186,14 +192,14 @@ impl Cluster {
         let guard = Guard::new(client.clone(), known.clone(), events.clone());
         writers.start("watching over endpoints", guard.run(leading.clone()));
         let (publisher, notes) = Publisher::new(client.clone(), known.clone(), board.clone());
-        let publisher = publisher.telling(events);
+        let publisher = publisher.telling(events.clone());
         let publisher = match &leading {
             Some(leading) => publisher.while_leading(leading.clone()),
             None => publisher,
         };
         writers.start("publishing", publisher.run(std::future::pending()));
         if let Some((agents, port)) = agents {
-            let operator = Operator::new(client, agents, port, known);
+            let operator = Operator::new(client, agents, port, known, events);
             writers.start("keeping agents", operator.run(leading));
         }
         let engine = engine.telling(Box::new(move |news| match news {

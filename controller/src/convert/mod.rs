@@ -51,19 +51,14 @@ pub struct Conversion {
 
 impl Conversion {
     /// Values of the chart. They are merged with its own, which are stricter about external IPs than a ProxyConfig
-    /// that says nothing, and its probe asks the port of `healthz`.
+    /// that says nothing.
     pub fn values(&self) -> Value {
         let mut spec = self.config.spec.clone();
         let settings = spec.settings.get_or_insert_default();
         if settings.external_ips.is_none() {
             settings.external_ips = SettingsSpec::written_out().external_ips;
         }
-        let health = settings.healthz.as_ref().and_then(|healthz| healthz.port);
-        let mut values = json!({"config": {"spec": spec}});
-        if let (Some(port), Some(values)) = (health, values.as_object_mut()) {
-            values.insert("agents".into(), json!({"healthPort": port}));
-        }
-        values
+        json!({"config": {"spec": spec}})
     }
 
     /// Whether nodes do what they did before.

@@ -57,19 +57,14 @@ impl Translation {
         } else {
             (IpAddr::from([0u8; 4]), IpAddr::from([127, 0, 0, 1]))
         };
-        self.listen(
-            "healthzBindAddress",
-            (any, 10256),
-            "healthz",
-            |settings| &mut settings.healthz,
-            "where the port is another one, the chart's agents.healthPort has to be the same",
-        )?;
+        self.listen("healthzBindAddress", (any, 10256), "healthz", |settings| {
+            &mut settings.healthz
+        })?;
         self.listen(
             "metricsBindAddress",
             (loopback, 10249),
             "metrics",
             |settings| &mut settings.metrics,
-            "",
         )
     }
 
@@ -79,7 +74,6 @@ impl Translation {
         default: Listen,
         target: &str,
         place: fn(&mut SettingsSpec) -> &mut Option<ListenSpec>,
-        note: &str,
     ) -> Result<(), FieldError> {
         let read = |text: String| listen(&text, default.1).map(Some);
         let given = self.fields.text(field)?.and_then(read)?;
@@ -111,7 +105,7 @@ impl Translation {
             &given,
             &becomes,
             |settings| *place(settings) = Some(spec),
-            note,
+            "",
         );
         Ok(())
     }

@@ -9,15 +9,18 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 pub use candidate::{Candidate, Decision, Seen, Terms};
+
+use crate::trust::Named;
 
 /// A name for this controller: the host's, and what tells this process from others on the same host and before it.
 pub fn own_name() -> String {
@@ -67,6 +70,8 @@ impl std::str::FromStr for LeaseName {
 pub struct Elector {
     api: Api<Lease>,
     lease: LeaseName,
+    /// What a lease goes with that is made here.
+    owner: Option<(Api<ConfigMap>, String)>,
     name: String,
     candidate: Candidate,
     terms: Terms,
@@ -86,12 +91,21 @@ impl std::fmt::Debug for Elector {
 }
 
 impl Elector {
-    /// Of this name, which no other controller may have. The receiver tells whether it leads.
-    pub fn new(client: Client, lease: LeaseName, name: String) -> (Self, watch::Receiver<bool>) {
+    /// Of this name, which no other controller may have. The receiver tells whether it leads. If there is no lease it
+    /// is made, and is deleted with the ConfigMap `owner` when that is in the same namespace.
+    pub fn new(
+        client: Client,
+        lease: LeaseName,
+        owner: Option<Named>,
+        name: String,
+    ) -> (Self, watch::Receiver<bool>) {
         let (leads, leading) = watch::channel(false);
         let terms = Terms::default();
+        let owner = owner.filter(|owner| owner.namespace == lease.namespace);
+        let maps = Api::namespaced(client.clone(), &lease.namespace);
         let elector = Self {
             api: Api::namespaced(client, &lease.namespace),
+            owner: owner.map(|owner| (maps, owner.name)),
             lease,
             candidate: Candidate::new(name.clone(), terms),
             name,
@@ -183,9 +197,19 @@ impl Elector {
         if exists {
             self.api.replace(&self.lease.name, &params, &lease).await?;
         } else {
+            lease.metadata.owner_references = self.owner().await?.map(|owner| vec![owner]);
             self.api.create(&params, &lease).await?;
         }
         Ok(())
+    }
+
+    /// The ConfigMap that a lease goes with; `None` while it is not there, because who leads does not depend on it.
+    async fn owner(&self) -> kube::Result<Option<OwnerReference>> {
+        let Some((maps, name)) = &self.owner else {
+            return Ok(None);
+        };
+        let found = maps.get_opt(name).await?;
+        Ok(found.and_then(|map| map.owner_ref(&())))
     }
 
     fn tell(&self, leads: bool) {

@@ -80,7 +80,7 @@ impl Previous {
 }
 
 /// What some conditions say of one type.
-pub(super) fn since(conditions: &[Condition], kind: &str) -> Option<Since> {
+pub(crate) fn since(conditions: &[Condition], kind: &str) -> Option<Since> {
     let condition = conditions
         .iter()
         .find(|condition| condition.type_ == kind)?;

@@ -240,7 +240,7 @@ pub(super) fn agent_pod(delivery: &Delivery) -> Option<String> {
 }
 
 /// A condition that keeps its time while it stays what it is.
-pub(super) fn condition(
+pub(crate) fn condition(
     kind: &str,
     judged: Judged,
     words: &str,

@@ -176,7 +176,7 @@ impl FailureClass {
             }
             Self::Trouble => "what do the logs of the API server and of its store say?",
             Self::NoSuchKind => {
-                "are the definitions installed? `kubectl apply -f charts/portolan/crds`"
+                "are the definitions installed? `kubectl apply -f charts/portolan/charts/crds/crds`"
             }
             Self::Forbidden => {
                 "does the controller's ClusterRole allow it for proxy.portolan.dev, the status \
@@ -185,7 +185,7 @@ impl FailureClass {
             Self::NoSuchObject => "somebody deleted it; it is written again",
             Self::Refused => {
                 "are the definitions of the same release as the controller? \
-                 `kubectl apply -f charts/portolan/crds`"
+                 `kubectl apply -f charts/portolan/charts/crds/crds`"
             }
             Self::Other => "the controller tries again by itself",
         }

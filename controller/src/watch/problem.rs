@@ -53,7 +53,7 @@ impl Problem {
                         "{said}; a controller needs the verbs list and watch on {resource}, a user of kubectl list"
                     ),
                     Some(404) => format!(
-                        "{said}; the server does not know {resource}: are the CRDs of charts/portolan/crds installed?"
+                        "{said}; the server does not know {resource}: are the CRDs of charts/portolan/charts/crds/crds installed?"
                     ),
                     Some(_) => said,
                     None => format!("{said}; is the API server up, and its address right?"),

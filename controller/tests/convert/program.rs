@@ -61,10 +61,7 @@ fn helm_gets_values_of_the_chart() {
     expected["settings"]["externalIPs"] =
         serde_json::json!({"allowedCIDRs": ["0.0.0.0/0", "::/0"]});
     assert_eq!(values["config"]["spec"], expected);
-    assert_eq!(
-        values["agents"]["healthPort"], 10256,
-        "the port of the probe"
-    );
+    assert_eq!(values.as_object().unwrap().len(), 1, "the probe follows it");
 }
 
 #[test]

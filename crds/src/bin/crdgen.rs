@@ -1,7 +1,7 @@
 //! Writes the definitions of the custom resources into the chart; with `--check` it only tells
 //! which of them are not as they would be written.
 //!
-//! Touches: `charts/portolan/crds` beside this crate, standard output and standard error.
+//! Touches: `charts/portolan/charts/crds/crds` beside this crate, standard output and standard error.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use portolan_crds::definitions;
 
 /// The folder that is written.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/portolan/crds")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/portolan/charts/crds/crds")
 }
 
 fn main() -> ExitCode {

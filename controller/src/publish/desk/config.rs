@@ -162,6 +162,9 @@ impl Desk {
         // Those have other owners.
         old.rollout = None;
         old.guard = None;
+        let kinds = [condition::ACCEPTED, condition::PODS_IN_RANGES];
+        old.conditions
+            .retain(|condition| kinds.contains(&&*condition.type_));
         let strays = self.strays();
         let judged = self.config.judged.as_ref();
         let known = self.shared.read();
@@ -171,7 +174,6 @@ impl Desk {
             return;
         }
         let verdict = |status: &crds::ProxyConfigStatus| {
-            let kinds = [condition::ACCEPTED, condition::PODS_IN_RANGES];
             kinds.map(|kind| since(&status.conditions, kind).map(|since| since.verdict))
         };
         let written = self.config.status_written;

@@ -113,7 +113,13 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-e2e", Targets::Library),
             Work::Tests(
                 "portolan-e2e",
-                Targets::Named(&["dependencies", "invariants", "licences", "monitoring"]),
+                Targets::Named(&[
+                    "chart_readme",
+                    "dependencies",
+                    "invariants",
+                    "licences",
+                    "monitoring",
+                ]),
             ),
             Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),
             Work::Tests("portolan-e2e", Targets::Named(&["trust"])),

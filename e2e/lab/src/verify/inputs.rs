@@ -136,7 +136,7 @@ impl Inputs<'_> {
             }
             Work::Images => {
                 let mut found = self.built(&["portolan-controller", "portolan-agent"]);
-                found.extend(self.below(CHART));
+                found.extend(self.chart());
                 found.extend(self.below("LICENSE"));
                 found
             }
@@ -206,10 +206,15 @@ impl Inputs<'_> {
         found
     }
 
+    /// The chart without its README, which helm carries and nothing runs.
+    fn chart(&self) -> impl Iterator<Item = &Path> {
+        self.below(CHART).filter(|path| !is_prose(path))
+    }
+
     /// What runs in scenarios and demos, and what they read.
     fn programs(&self, work: Work) -> BTreeSet<&Path> {
         let mut found = self.built(PROGRAMS);
-        found.extend(self.below(CHART));
+        found.extend(self.chart());
         if work.needs_api_server() {
             found.extend(self.below("e2e/tools"));
         }

@@ -99,7 +99,8 @@ fn documents_run_nothing_again() {
         .filter_map(|path| path.to_str())
         .collect();
     let prose = prose.into_iter().filter(|path| {
-        let is_included = path.ends_with("METRICS.md");
+        // Tests compare these with code and with values.
+        let is_included = path.ends_with("METRICS.md") || *path == "charts/portolan/README.md";
         let is_prose = path.starts_with("docs/") || path.ends_with(".md") || *path == "LICENSE";
         is_prose && !is_included
     });
@@ -136,7 +137,7 @@ fn a_test_of_a_crate_runs_that_crate_alone_again() {
         "lint/clippy",
         "lint/clippy-named-tests",
         "pure/ipvs-rs",
-        "unit/portolan-e2e dependencies invariants licences monitoring",
+        "unit/portolan-e2e chart_readme dependencies invariants licences monitoring",
         "unit/portolan-lab",
     ];
     assert_eq!(again, expected);
@@ -288,7 +289,7 @@ fn paths_in_code_lead_to_files_of_other_packages() {
     let plan = Path::new("node-agent/tests/plans/node-a.json");
     assert!(of("portolan-reconcile").contains(plan));
     assert!(!of("ipvs-rs").contains(plan));
-    let crds = Path::new("charts/portolan/crds/proxyplans.yaml");
+    let crds = Path::new("charts/portolan/charts/crds/crds/proxyplans.yaml");
     assert!(of("portolan-crds").contains(crds));
     // Written with another sign, so that this file itself leads nowhere.
     let code = r#"join("^^") "^^/x/y" refuses("^^") concat!("^^/", x) "^^/a b""#;

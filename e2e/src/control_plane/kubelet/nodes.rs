@@ -53,11 +53,12 @@ impl LabNode {
     #[must_use]
     pub fn object(&self) -> Node {
         let labels = [
-            ("kubernetes.io/hostname", &self.name),
-            ("topology.kubernetes.io/zone", &self.zone),
+            ("kubernetes.io/hostname", &*self.name),
+            ("kubernetes.io/os", "linux"),
+            ("topology.kubernetes.io/zone", &*self.zone),
         ];
         let labels: BTreeMap<String, String> = labels
-            .map(|(key, value)| (key.to_owned(), value.clone()))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
         let internal = self.addresses.iter().map(|address| NodeAddress {
             type_: "InternalIP".into(),

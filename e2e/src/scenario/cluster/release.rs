@@ -55,8 +55,13 @@ impl Release {
 
     /// Installs with what is required, and the ports that are free here.
     pub(super) fn install(&self, more: &[&str]) -> Result<String> {
+        self.install_as(RELEASE, more)
+    }
+
+    /// The same as a release of another name.
+    pub(super) fn install_as(&self, release: &str, more: &[&str]) -> Result<String> {
         let more = [&["--create-namespace"], more].concat();
-        self.with_values(&["install", RELEASE], &more)
+        self.with_values(&["install", release], &more)
     }
 
     pub(super) fn upgrade(&self, more: &[&str]) -> Result<String> {
@@ -95,6 +100,16 @@ impl Release {
     pub(super) fn object(&self, name: &str) -> Result<Value> {
         let words = ["get", name, "-n", NAMESPACE, "-o", "json"];
         Ok(serde_json::from_str(&self.plane.kubectl(&words)?)?)
+    }
+
+    /// A condition of the ProxyConfig.
+    pub(super) fn condition(&self, kind: &str) -> Result<Value> {
+        let config = self.object("proxyconfig/default")?;
+        let conditions = config["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let found = conditions.find(|condition| condition["type"] == kind);
+        let found = found.with_context(|| format!("there is no condition {kind}"))?;
+        Ok(found.clone())
     }
 
     /// Pods of controllers, by name.

@@ -3,6 +3,7 @@
 
 mod fleet;
 mod lab;
+mod refused;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,6 +44,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("waves and an image that fails", waves_and_failure),
             ("a scheduler", settings_alone),
             ("by hand", by_hand),
+            ("pods that the cluster refuses", refused::run),
             ("rights", rights),
         ],
     )

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::super::printed;
 use super::super::release::{NAMESPACE, RELEASE};
@@ -10,6 +12,7 @@ use super::alerts;
 use super::lab::Lab;
 use crate::program::Program;
 use crate::scenario::{Checks, Stage};
+use crate::work_folder::WorkFolder;
 
 /// The least that has to be given.
 const LEAST: [&str; 4] = [
@@ -32,71 +35,58 @@ const NETWORKS: [&str; 8] = [
 /// What `custom` needs.
 const CUSTOM: &str = "config.spec.settings.localDetection.mode=NodeCIDR";
 
-/// What is refused, and a word of the sentence that says why.
-const REFUSED: [(&str, &[&str], &str); 9] = [
-    (
-        "no registry is guessed",
-        &["apiServer.host=10.0.0.5"],
-        "image.repository is required",
-    ),
-    (
-        "no API server is guessed",
-        &["image.repository=r/p"],
-        "apiServer.host is required",
-    ),
-    (
-        "an unknown value",
-        &[
-            "image.repository=r/p",
-            "apiServer.host=a",
-            "agents.nodeSelecter.a=b",
-        ],
-        "nodeSelecter",
-    ),
-    (
-        "an unknown network",
-        &["image.repository=r/p", "apiServer.host=a", "cni=weave"],
-        "cni",
-    ),
-    (
-        "a network of one's own without the way to tell pods",
-        &["image.repository=r/p", "apiServer.host=a", "cni=custom"],
-        "config.spec.settings.localDetection",
-    ),
-    (
-        "a host with a scheme",
-        &["image.repository=r/p", "apiServer.host=https://a"],
-        "apiServer",
-    ),
-    (
-        "a certificate without its authority",
-        &[
-            "image.repository=r/p",
-            "apiServer.host=a",
-            "tls.certificateSecret=cert",
-        ],
-        "tls.caConfigMap",
-    ),
-    (
-        "scraping of controllers where nobody reaches them",
-        &[
-            "image.repository=r/p",
-            "apiServer.host=a",
-            "monitoring.podMonitors=true",
-        ],
-        "controller.adminAddress",
-    ),
-    (
-        "scraping of agents where nobody reaches them",
-        &[
-            "image.repository=r/p",
-            "apiServer.host=a",
-            "monitoring.podMonitors=true",
-            "controller.adminAddress=0.0.0.0",
-        ],
-        "config.spec.settings.metrics.bindAddress",
-    ),
-];
+/// Values, and what comes of them.
+const VALUES: &str = "api/chart/values.yaml";
+
+/// A row of that table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    what: String,
+    values: Value,
+    refused: Option<String>,
+    #[serde(default)]
+    has: Vec<String>,
+    #[serde(default)]
+    lacks: Vec<String>,
+}
+
+impl Row {
+    /// Renders the chart with these values over the least that has to be given.
+    fn show(&self, chart: &str, folder: &WorkFolder) -> Result<()> {
+        let least = json!({
+            "image": {"repository": "registry.example.com/portolan"}, "apiServer": {"host": "10.0.0.5"},
+        });
+        let mut words = Vec::new();
+        for (name, values) in [("least.yaml", &least), ("values.yaml", &self.values)] {
+            let file = folder.path.join(name);
+            std::fs::write(&file, values.to_string())?;
+            words.extend(["--values".to_owned(), file.display().to_string()]);
+        }
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let rendered = render(chart, &words);
+        match (&self.refused, rendered) {
+            (Some(_), Ok(_)) => bail!("it was rendered"),
+            (None, rendered) => self.compare(&rendered?),
+            (Some(says), Err(error)) if format!("{error:#}").contains(says) => Ok(()),
+            (Some(says), Err(error)) => Err(error.context(format!("{says:?} is not in it"))),
+        }
+    }
+
+    fn compare(&self, rendered: &str) -> Result<()> {
+        ensure!(
+            !(self.has.is_empty() && self.lacks.is_empty()),
+            "the row expects nothing"
+        );
+        for text in &self.has {
+            ensure!(rendered.contains(text), "{text:?} is not in it");
+        }
+        for text in &self.lacks {
+            ensure!(!rendered.contains(text), "{text:?} is in it");
+        }
+        Ok(())
+    }
+}
 
 /// Without what only prometheus-operator knows: an API server without it refuses objects of such kinds. The
 /// snapshot holds them, and `promtool` checks and tests the rules.
@@ -130,17 +120,29 @@ pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()
             rendered.and_then(|text| printed::compare(&text, &wanted)),
         );
     }
-    for (what, values, says) in REFUSED {
-        let values: Vec<_> = values.iter().flat_map(|value| ["--set", *value]).collect();
-        let refused = match render(&path, &values) {
-            Ok(_) => Err(anyhow::anyhow!("it was rendered")),
-            Err(error) if format!("{error:#}").contains(says) => Ok(()),
-            Err(error) => Err(error.context(format!("{says:?} is not in it"))),
-        };
-        checks.check(&format!("refused: {what}"), refused);
+    let folder = WorkFolder::private()?;
+    let rows: Vec<Row> = serde_saphyr::from_str(&stage.files.text(VALUES)?)?;
+    for row in rows {
+        checks.check(&row.what, row.show(&path, &folder));
     }
+    checks.check(
+        "definitions can be left to somebody else",
+        definitions(&path),
+    );
     let rendered = render(&path, &["--values", &full])?;
     alerts::run(stage, chart, &rendered, checks)
+}
+
+/// A first install brings all of them, or none.
+fn definitions(chart: &str) -> Result<()> {
+    for (more, wanted) in [(&[][..], 3), (&["--set", "crds.enabled=false"], 0)] {
+        let rendered = render(chart, &[&LEAST[..], &["--include-crds"], more].concat())?;
+        let lines = rendered.lines();
+        let found = lines.filter(|line| *line == "kind: CustomResourceDefinition");
+        let found = found.count();
+        ensure!(found == wanted, "{more:?}: {found} definitions");
+    }
+    Ok(())
 }
 
 /// Manifests, as helm renders them without asking any cluster.
@@ -187,7 +189,7 @@ pub(super) fn validate(lab: &Lab<'_>) -> Result<()> {
     for values in [&LEAST[..], &["--values", &full]] {
         let more = ["--show-only", "templates/agents.yaml"];
         let map = render(&path, &[values, &more].concat())?;
-        let map: serde_json::Value = serde_saphyr::from_str(&map)?;
+        let map: Value = serde_saphyr::from_str(&map)?;
         let set = map["data"]["daemonset.yaml"].as_str();
         let set = set.context("there is no daemonset.yaml")?;
         lab.plane.kubectl_with_input(&dry, set)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::super::release::{NAMESPACE, RELEASE};
 use super::lab::Lab;
@@ -31,6 +31,53 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "it can be installed again over them",
         lab.install(&[]).map(drop),
     );
+    checks.check(
+        "another release says whose they are, and how to keep or replace them",
+        another(lab),
+    );
+    Ok(())
+}
+
+/// A release of another name, as after a move to another namespace.
+fn another(lab: &Lab<'_>) -> Result<()> {
+    lab.upgrade(&["--set", "config.spec.settings.scheduler=wrr"])?;
+    lab.helm(&["uninstall", RELEASE])?;
+    gone(lab)?;
+    let refused = match lab.install_as("other", &[]) {
+        Ok(said) => bail!("it was installed: {said}"),
+        Err(error) => format!("{error:#}"),
+    };
+    for words in [
+        "made by release portolan in namespace proxy",
+        "config.create=false",
+        "config.takeOwnership=true",
+    ] {
+        ensure!(refused.contains(words), "{words:?} is not in {refused}");
+    }
+    let scheduler = || {
+        let path = "jsonpath={.spec.settings.scheduler}";
+        let words = ["get", "proxyconfig", "default", "-o", path];
+        lab.plane.kubectl(&words)
+    };
+    lab.install_as("other", &["--set", "config.create=false"])?;
+    let kept = scheduler()?;
+    ensure!(kept == "wrr", "the scheduler is {kept:?}");
+    lab.helm(&["uninstall", "other"])?;
+    gone(lab)?;
+    let take = [
+        "--take-ownership",
+        "--set",
+        "config.takeOwnership=true",
+        "--set",
+        "config.spec.settings.scheduler=sh",
+    ];
+    lab.install_as("other", &take)?;
+    let replaced = scheduler()?;
+    ensure!(replaced == "sh", "the scheduler is {replaced:?}");
+    let path = "jsonpath={.metadata.annotations.meta\\.helm\\.sh/release-name}";
+    let words = ["get", "proxyconfig", "default", "-o", path];
+    let release = lab.plane.kubectl(&words)?;
+    ensure!(release == "other", "it is of {release:?}");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod chart;
+mod conditions;
 mod lab;
 mod leaving;
 mod rights;
@@ -45,6 +46,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         &[
             ("what the controller keeps", kept),
             ("changes by hand", hands),
+            ("what the ProxyConfig says of agents", conditions::run),
             ("an upgrade", upgrade),
             ("rights", rights::run),
         ],
@@ -170,7 +172,7 @@ fn steady(lab: &Lab<'_>) -> Result<()> {
 }
 
 fn upgrade(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let definitions = lab.chart.join("crds").display().to_string();
+    let definitions = lab.chart.join("charts/crds/crds").display().to_string();
     let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
     lab.plane
         .kubectl(&[&apply[..], &[&definitions]].concat())

@@ -1,0 +1,219 @@
+//! What is told of agents in conditions of the ProxyConfig: whether the controller can do for them what it should, and
+//! whether another service proxy is on their nodes. What to tell is pure; [`Teller`] writes it.
+//!
+//! Touches: the API server (the status of the ProxyConfig).
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use portolan_crds::{ProxyConfig, condition as kind};
+use serde_json::json;
+
+use super::AgentsError;
+use super::neighbours::KubeProxies;
+use crate::events::{About, Event, Events, Severity};
+use crate::publish::{Judged, Verdict, condition, since};
+
+/// Who we are to the API server: the rest of the status has other owners.
+const MANAGER: &str = "portolan-agents";
+/// The conditions that are told of here.
+const KINDS: [&str; 2] = [kind::AGENTS_MANAGED, kind::ONLY_SERVICE_PROXY];
+
+/// Pods of a DaemonSet that are wanted and not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// The DaemonSet.
+    pub(super) set: String,
+    pub(super) pods: i32,
+    pub(super) wanted: i32,
+}
+
+/// A condition, in words.
+pub(super) type Told = (Judged, String);
+
+/// Whether the controller keeps agents as they should be.
+pub(super) fn managed(error: Option<&AgentsError>, missing: Option<&Missing>) -> Told {
+    let (verdict, reason, words) = match (error, missing) {
+        (Some(error), _) => (Verdict::False, error.reason(), error.to_string()),
+        (None, Some(Missing { set, pods, wanted })) => (
+            Verdict::False,
+            "PodsNotCreated",
+            format!(
+                "{pods} of {wanted} pods of DaemonSet {set} are not created; its events say why. A namespace that \
+                 enforces Pod Security needs the label pod-security.kubernetes.io/enforce=privileged"
+            ),
+        ),
+        (None, None) => (
+            Verdict::True,
+            "Managed",
+            "the DaemonSets of agents are as they should be".to_owned(),
+        ),
+    };
+    (Judged { verdict, reason }, words)
+}
+
+/// Whether agents are the only service proxy on their nodes, as far as pods of kube-proxy show it.
+pub(super) fn only_service_proxy<'n>(
+    agents_on: impl Iterator<Item = &'n str>,
+    kube_proxies: &KubeProxies,
+) -> Told {
+    let Some(kube_proxies) = kube_proxies else {
+        let words = "pods of kube-system cannot be listed; may the controller do that, as the chart's Role there says?";
+        let (verdict, reason) = (Verdict::Unknown, "NotAllowed");
+        return (Judged { verdict, reason }, words.to_owned());
+    };
+    let shared: BTreeSet<&str> = agents_on
+        .filter(|node| kube_proxies.contains(*node))
+        .collect();
+    let Some(first) = shared.first() else {
+        let words = "no node of agents has a pod of kube-proxy".to_owned();
+        let (verdict, reason) = (Verdict::True, "NoKubeProxy");
+        return (Judged { verdict, reason }, words);
+    };
+    let nodes = match shared.len() {
+        1 => format!("node {first} has"),
+        more => format!("{more} nodes have, the first {first},"),
+    };
+    let words = format!(
+        "{nodes} a pod of kube-proxy beside an agent: two service proxies on a node disturb each other. Keep kube-proxy \
+         away from nodes of agents (a node affinity of its DaemonSet), or delete it; `portolan-agent doctor` says what it \
+         left on a node"
+    );
+    let (verdict, reason) = (Verdict::False, "KubeProxy");
+    (Judged { verdict, reason }, words)
+}
+
+/// Writes conditions where they are not what they should be.
+pub(super) struct Teller {
+    configs: Api<ProxyConfig>,
+    events: Events,
+}
+
+impl Teller {
+    pub(super) fn new(configs: Api<ProxyConfig>, events: Events) -> Self {
+        Self { configs, events }
+    }
+
+    /// Writes both, in the order of [`KINDS`].
+    pub(super) async fn tell(&self, told: [Told; 2]) -> kube::Result<()> {
+        let Some(config) = self.configs.get_opt("default").await? else {
+            return Ok(());
+        };
+        let status = config.status.as_ref();
+        let stored = status.map_or(&[][..], |status| &status.conditions);
+        let now = SystemTime::now();
+        let wanted = KINDS.iter().zip(&told).map(|(kind, (judged, words))| {
+            condition(kind, *judged, words, since(stored, kind), now)
+        });
+        let wanted: Vec<Condition> = wanted.collect();
+        if wanted.iter().all(|wanted| stored.contains(wanted)) {
+            return Ok(());
+        }
+        let name = config.name_any();
+        let object = json!({
+            "apiVersion": "proxy.portolan.dev/v1alpha1",
+            "kind": "ProxyConfig",
+            "metadata": {"name": name},
+            "status": {"conditions": wanted},
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(object);
+        self.configs.patch_status(&name, &params, &patch).await?;
+        for event in news(stored, &wanted) {
+            self.events.tell(event);
+        }
+        Ok(())
+    }
+}
+
+/// An event for each condition that is False now and was not.
+fn news(stored: &[Condition], wanted: &[Condition]) -> Vec<Event> {
+    let denied = |conditions: &[Condition], kind: &str| {
+        let mut conditions = conditions.iter();
+        conditions.any(|condition| condition.type_ == kind && condition.status == "False")
+    };
+    let new = wanted
+        .iter()
+        .filter(|now| denied(wanted, &now.type_) && !denied(stored, &now.type_));
+    new.map(|condition| Event {
+        about: About::ProxyConfig,
+        severity: Severity::Warning,
+        reason: condition.reason.clone(),
+        action: "Manage",
+        note: condition.message.clone(),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text((judged, words): Told) -> String {
+        format!("{} {}: {words}", judged.verdict.as_str(), judged.reason)
+    }
+
+    fn nodes(names: &[&str]) -> KubeProxies {
+        Some(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn kube_proxy_matters_on_nodes_of_agents_only() {
+        let told = |found| text(only_service_proxy(["a", "b", "c"].into_iter(), &found));
+        assert!(told(nodes(&["d"])).starts_with("True NoKubeProxy: "));
+        assert!(
+            told(nodes(&["d", "b"])).starts_with("False KubeProxy: node b has a pod of kube-proxy")
+        );
+        let more = told(nodes(&["c", "b"]));
+        assert!(
+            more.starts_with("False KubeProxy: 2 nodes have, the first b, a pod"),
+            "{more}"
+        );
+        assert!(told(None).starts_with("Unknown NotAllowed: pods of kube-system"));
+    }
+
+    #[test]
+    fn what_keeps_agents_from_being_kept_is_named() {
+        assert!(text(managed(None, None)).starts_with("True Managed"));
+        let missing = Missing {
+            set: "proxy/portolan-agent-blue".into(),
+            pods: 2,
+            wanted: 3,
+        };
+        let told = text(managed(None, Some(&missing)));
+        assert!(
+            told.contains("2 of 3 pods of DaemonSet proxy/portolan-agent-blue"),
+            "{told}"
+        );
+        let error = AgentsError::Silent;
+        let told = text(managed(Some(&error), Some(&missing)));
+        assert_eq!(told, "False Unanswered: the API server does not answer");
+    }
+
+    #[test]
+    fn an_event_is_told_once() {
+        let now = SystemTime::now();
+        let of = |found: &KubeProxies| {
+            let (judged, words) = only_service_proxy(["a"].into_iter(), found);
+            vec![condition(
+                kind::ONLY_SERVICE_PROXY,
+                judged,
+                &words,
+                None,
+                now,
+            )]
+        };
+        let (free, shared) = (of(&nodes(&[])), of(&nodes(&["a"])));
+        assert!(news(&[], &free).is_empty());
+        let events = news(&free, &shared);
+        assert_eq!(events.len(), 1);
+        assert_eq!(
+            (events[0].severity, &*events[0].reason),
+            (Severity::Warning, "KubeProxy")
+        );
+        assert!(news(&shared, &shared).is_empty());
+    }
+}

@@ -1,0 +1,52 @@
+//! Pods of agents that the cluster refuses: the ProxyConfig says so, and no longer when they are there.
+
+use anyhow::{Result, ensure};
+
+use super::lab::Lab;
+use super::{NAMESPACE, STEP};
+use crate::harness::Environment as _;
+use crate::scenario::Checks;
+
+/// The label by which a namespace lets only ordinary pods in.
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+/// Pods of agents.
+const PODS: &str = "app.kubernetes.io/component=agent";
+
+pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    checks.check(
+        "while pods of agents are there the ProxyConfig says that they are kept",
+        wait(lab, "True", ""),
+    );
+    let plane = &lab.release.plane;
+    plane.kubectl_line(&format!(
+        "label namespace {NAMESPACE} --overwrite {ENFORCE}=restricted"
+    ))?;
+    plane.kubectl_line(&format!(
+        "delete pods -n {NAMESPACE} -l {PODS} --force --grace-period=0"
+    ))?;
+    checks.check(
+        "pods that Pod Security refuses are said, with the label that lets them in",
+        wait(lab, "False", ENFORCE),
+    );
+    plane.kubectl_line(&format!("label namespace {NAMESPACE} {ENFORCE}-"))?;
+    // Who makes the pods waits longer after each failure, unless the DaemonSet changes.
+    let restart = format!("rollout restart daemonset -n {NAMESPACE}");
+    plane.kubectl_line(&restart)?;
+    checks.check("once they are there nothing is said", wait(lab, "True", ""));
+    Ok(())
+}
+
+/// Waits until `AgentsManaged` is so, and has a text in its message.
+fn wait(lab: &Lab<'_>, wanted: &str, says: &str) -> Result<()> {
+    let what = format!("AgentsManaged {wanted}");
+    let waited = lab.stage.waits.eventually(&what, STEP, || {
+        let condition = lab.release.condition("AgentsManaged")?;
+        let message = condition["message"].as_str().unwrap_or_default();
+        ensure!(
+            condition["status"] == wanted && message.contains(says),
+            "{condition}"
+        );
+        Ok(())
+    });
+    waited.map_err(|error| lab.with_logs(error))
+}
