@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Where installers put kube-proxy.
 const NAMESPACE: &str = "kube-system";
-/// How they label it: kubeadm, kubespray, kops and EKS; AKS, GKE and RKE2.
+/// How they label it: kubeadm's DaemonSet and those made like it; AKS, and the static pods of GKE.
 const LABELS: [&str; 2] = ["k8s-app=kube-proxy", "component=kube-proxy"];
 /// How often it is looked for.
 const PERIOD: Duration = Duration::from_secs(30);
