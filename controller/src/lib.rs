@@ -18,6 +18,7 @@ pub mod engine;
 pub mod events;
 pub mod from_kube;
 pub mod guard;
+pub mod installation;
 pub mod known;
 pub mod lease;
 pub mod manifests;

@@ -16,7 +16,7 @@ use crate::jaeger::show as trace;
 use crate::program::cpu_seconds_with_ended_children;
 use crate::scenario::{self, ApiServer, Checks, Scenario, Stage};
 use crate::waits::Waits;
-use crate::{bench, demo, stop};
+use crate::{bench, demo, real, stop};
 
 /// Runs Portolan's scenarios in place: in an emulated guest, or on a host whose kernel has IPVS.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ enum What {
     Cluster(Run),
     /// Stands up a real control plane and prints how to reach it; stays until it is told to end.
     ControlPlane(stand::Arguments),
+    /// A cluster of emulated machines with real kubelets, and Kubernetes' own tests on it; needs root.
+    Real(real::Arguments),
     /// Shows a cluster of two nodes at work; needs root.
     Demo(Demo),
     /// Draws a trace that Jaeger has as a picture.
@@ -144,6 +146,10 @@ pub fn main() -> ExitCode {
         What::ControlPlane(arguments) => {
             stage(None, None).and_then(|stage| stand::run(&stage, &arguments))
         }
+        What::Real(arguments) => on_kernel().and_then(|()| {
+            let stage = stage(arguments.files(), None)?;
+            real::run(&stage, &arguments)
+        }),
         What::Demo(demo) => show(demo),
         What::Trace(arguments) => stage(None, None)
             .and_then(|stage| trace::run(stage.console, &arguments))

@@ -28,6 +28,7 @@ pub mod mounts;
 pub mod namespace;
 pub mod program;
 mod prometheus;
+mod real;
 pub mod scenario;
 pub mod stop;
 pub mod topology;

@@ -50,7 +50,11 @@ impl Namespace {
         &self.name
     }
 
-    fn enter(&self) -> Result<()> {
+    /// Moves the calling thread there for good; threads and programs that it starts are there as well.
+    ///
+    /// # Errors
+    /// When this process may not.
+    pub fn enter(&self) -> Result<()> {
         setns(&*self.handle, CloneFlags::CLONE_NEWNET)
             .with_context(|| format!("enter network namespace {} (needs root)", self.name))
     }

@@ -19,6 +19,7 @@ pub mod programmer;
 pub mod receive;
 pub mod record;
 pub mod saved;
+pub mod settings_before;
 pub mod show;
 pub mod slot;
 pub mod traffic;

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -22,30 +23,77 @@ const MANAGER: &str = "portolan-agents";
 /// The conditions that are told of here.
 const KINDS: [&str; 2] = [kind::AGENTS_MANAGED, kind::ONLY_SERVICE_PROXY];
 
-/// Pods of a DaemonSet that are wanted and not there.
+/// What agents lack although nothing failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Missing {
-    /// The DaemonSet.
-    pub(super) set: String,
-    pub(super) pods: i32,
-    pub(super) wanted: i32,
+pub(super) enum Lack {
+    /// The rollout has not decided which agents nodes have, or this controller has not read everything yet.
+    Decision,
+    /// There is no DaemonSet: agents would find no controller.
+    Controllers,
+    /// Pods of a DaemonSet are wanted and do not exist.
+    Pods {
+        /// The DaemonSet.
+        set: String,
+        missing: i32,
+        wanted: i32,
+    },
+}
+
+impl Lack {
+    /// What a DaemonSet lacks, by its status.
+    pub(super) fn of(set: &DaemonSet) -> Option<Self> {
+        let status = set.status.as_ref().filter(|_| is_observed(set))?;
+        let missing = status.desired_number_scheduled - status.current_number_scheduled;
+        (missing > 0).then(|| Self::Pods {
+            set: format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any()),
+            missing,
+            wanted: status.desired_number_scheduled,
+        })
+    }
+
+    fn judge(&self) -> Told {
+        let (verdict, reason, words) = match self {
+            Self::Decision => (
+                Verdict::Unknown,
+                "NotDecided",
+                "no settings are accepted yet, so it is not decided which agents nodes have; the condition Accepted \
+                 says more"
+                    .to_owned(),
+            ),
+            Self::Controllers => (
+                Verdict::False,
+                "NoControllerReady",
+                "no DaemonSet of agents is made as long as no pod of the controller is Ready, because agents would find \
+                 none; `kubectl describe` of these pods says why"
+                    .to_owned(),
+            ),
+            Self::Pods { set, missing, wanted } => (
+                Verdict::False,
+                "PodsNotCreated",
+                format!(
+                    "{missing} of {wanted} pods of DaemonSet {set} are not created; its events say why. A namespace \
+                     that enforces Pod Security needs the label pod-security.kubernetes.io/enforce=privileged"
+                ),
+            ),
+        };
+        (Judged { verdict, reason }, words)
+    }
+}
+
+/// Whether the controller of DaemonSets has seen what it is.
+pub(super) fn is_observed(set: &DaemonSet) -> bool {
+    let status = set.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= set.metadata.generation
 }
 
 /// A condition, in words.
 pub(super) type Told = (Judged, String);
 
 /// Whether the controller keeps agents as they should be.
-pub(super) fn managed(error: Option<&AgentsError>, missing: Option<&Missing>) -> Told {
-    let (verdict, reason, words) = match (error, missing) {
+pub(super) fn managed(error: Option<&AgentsError>, lack: Option<&Lack>) -> Told {
+    let (verdict, reason, words) = match (error, lack) {
         (Some(error), _) => (Verdict::False, error.reason(), error.to_string()),
-        (None, Some(Missing { set, pods, wanted })) => (
-            Verdict::False,
-            "PodsNotCreated",
-            format!(
-                "{pods} of {wanted} pods of DaemonSet {set} are not created; its events say why. A namespace that \
-                 enforces Pod Security needs the label pod-security.kubernetes.io/enforce=privileged"
-            ),
-        ),
+        (None, Some(lack)) => return lack.judge(),
         (None, None) => (
             Verdict::True,
             "Managed",
@@ -178,18 +226,25 @@ mod tests {
     #[test]
     fn what_keeps_agents_from_being_kept_is_named() {
         assert!(text(managed(None, None)).starts_with("True Managed"));
-        let missing = Missing {
+        let pods = Lack::Pods {
             set: "proxy/portolan-agent-blue".into(),
-            pods: 2,
+            missing: 2,
             wanted: 3,
         };
-        let told = text(managed(None, Some(&missing)));
+        let told = text(managed(None, Some(&pods)));
         assert!(
             told.contains("2 of 3 pods of DaemonSet proxy/portolan-agent-blue"),
             "{told}"
         );
+        let told = text(managed(None, Some(&Lack::Controllers)));
+        assert!(
+            told.starts_with("False NoControllerReady: no DaemonSet"),
+            "{told}"
+        );
+        let told = text(managed(None, Some(&Lack::Decision)));
+        assert!(told.starts_with("Unknown NotDecided: "), "{told}");
         let error = AgentsError::Silent;
-        let told = text(managed(Some(&error), Some(&missing)));
+        let told = text(managed(Some(&error), Some(&pods)));
         assert_eq!(told, "False Unanswered: the API server does not answer");
     }
 

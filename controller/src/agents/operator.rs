@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use portolan_crds::ProxyConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::addresses::{addresses, text};
 use super::assign::assign;
-use super::conditions::{Missing, Teller, managed, only_service_proxy};
+use super::conditions::{Lack, Teller, is_observed, managed, only_service_proxy};
 use super::daemon_set::{MANAGER, Owner, daemon_set, held, set_name};
 use super::due::{Foreign, Made, Reason, due};
 use super::moving::Moving;
@@ -62,7 +62,8 @@ pub struct Operator {
     teller: Teller,
     /// Nodes of agents, by the last look.
     members: Vec<Arc<str>>,
-    missing: Option<Missing>,
+    /// What they lack, by the last look.
+    lack: Option<Lack>,
     /// Since when agents are not kept as they should be.
     amiss: Option<Instant>,
     /// What was wrong at the last look, which was said.
@@ -92,7 +93,7 @@ impl Operator {
             neighbours: Neighbours::new(client.clone()),
             teller: Teller::new(Api::all(client), events),
             members: Vec::new(),
-            missing: None,
+            lack: Some(Lack::Decision),
             amiss: None,
             agents,
             port,
@@ -145,7 +146,7 @@ impl Operator {
 
     /// Tells in the ProxyConfig what the look found.
     async fn tell_conditions(&mut self, error: Option<&AgentsError>) -> kube::Result<()> {
-        let managed = managed(error, self.missing.as_ref());
+        let managed = managed(error, self.lack.as_ref());
         if managed.0.verdict == Verdict::True {
             self.amiss = None;
         } else if self.amiss.get_or_insert_with(Instant::now).elapsed() < SETTLED {
@@ -192,10 +193,11 @@ impl Operator {
         let named = "default of ProxyConfigs";
         let config = config.map_err(|error| refused("read", &named, error))?;
         let Some(config) = config.filter(|config| self.has_seen(config)) else {
+            self.lack = Some(Lack::Decision);
             return Ok(BUSY);
         };
         let Some(wanted) = WantedAgents::read(&config) else {
-            // Nothing was decided yet.
+            self.lack = Some(Lack::Decision);
             return Ok(BUSY);
         };
         if let Some(field) = wanted.stands_in_the_way() {
@@ -203,7 +205,6 @@ impl Operator {
             return Err(AgentsError::Fixed { map, field });
         }
         let (found, sets) = self.read_sets(&wanted.current, owner).await?;
-        self.missing = found.values().find_map(missing);
         let members = wanted.members(self.shared.read().planner.nodes_with_agents());
         self.members = members.iter().map(|member| member.name.clone()).collect();
         let decide =
@@ -216,8 +217,13 @@ impl Operator {
             pods = listed.map_err(|error| refused("list pods of agents in", namespace, error))?;
             assignment = decide(&pods.tracks());
         }
+        let is_made = somebody || !found.is_empty();
+        self.lack = match is_made {
+            true => found.values().find_map(Lack::of),
+            false => Some(Lack::Controllers),
+        };
         // Nodes are moved all the same: back, for one.
-        let written = match somebody || !found.is_empty() {
+        let written = match is_made {
             true => {
                 self.write_sets(&assignment.sets, &wanted, owner, &found)
                     .await
@@ -383,23 +389,6 @@ fn named_set(template: &Template, owner: &Owner, track: Track) -> Named {
         namespace: owner.map.namespace.clone(),
         name: set_name(template, track),
     }
-}
-
-/// What a DaemonSet lacks, by its status.
-fn missing(set: &DaemonSet) -> Option<Missing> {
-    let status = set.status.as_ref().filter(|_| is_observed(set))?;
-    let pods = status.desired_number_scheduled - status.current_number_scheduled;
-    (pods > 0).then(|| Missing {
-        set: format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any()),
-        pods,
-        wanted: status.desired_number_scheduled,
-    })
-}
-
-/// Whether the controller of DaemonSets has seen what it is.
-fn is_observed(set: &DaemonSet) -> bool {
-    let status = set.status.as_ref();
-    status.and_then(|status| status.observed_generation) >= set.metadata.generation
 }
 
 /// Fields of ours are taken back from whoever changed them; an unknown one is refused.

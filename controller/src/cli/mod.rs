@@ -6,6 +6,7 @@ mod agents;
 pub(crate) mod explain;
 mod feed;
 mod following;
+mod installation;
 mod near;
 mod open;
 pub(crate) mod plan;
@@ -46,6 +47,8 @@ enum Command {
     /// Made from manifests, as `plan` is, and with the same exit codes: also 0 for a Service that is
     /// not served, because that is the answer.
     Explain(explain::ExplainArguments),
+    /// What the chart's Jobs and its test run: whether something is done on each node, whether an installation works.
+    Installation(installation::InstallationArguments),
     /// Plans all nodes from manifests, follows their changes, and streams the plans to agents.
     Run(Box<run::RunArguments>),
 }
@@ -59,6 +62,9 @@ pub fn run() -> ExitCode {
         Ok(Arguments {
             command: Command::Explain(arguments),
         }) => explain::run(&arguments),
+        Ok(Arguments {
+            command: Command::Installation(arguments),
+        }) => installation::run(&arguments),
         Ok(Arguments {
             command: Command::Run(arguments),
         }) => run::run(*arguments),

@@ -11,8 +11,11 @@ use crate::images::{self, Order, name};
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
+use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{cluster, demo, fuzz, guest, kernels, mutate, packages, progress, scenarios, verify};
+use crate::{
+    cluster, demo, fuzz, guest, kernels, mutate, packages, progress, real, scenarios, verify,
+};
 
 /// Prepares this machine, builds, boots guests, runs the demo and all checks.
 #[derive(Parser)]
@@ -40,9 +43,11 @@ enum Command {
     #[command(subcommand)]
     Bench(Bench),
     /// Runs scenarios of a real API server by name, on this machine
-    Cluster(Words),
+    Cluster(Cluster),
     /// Stands up a real Kubernetes control plane on this machine; stays until Ctrl-C
     ControlPlane(ControlPlane),
+    /// A cluster of emulated machines with real kubelets: `up`, `down`, and `test` with Kubernetes' own tests
+    Real(Real),
     /// Breaks the planner on purpose, one rule at a time, and demands that its tests notice
     Mutate(Mutate),
     /// Throws a million random messages, or so many, at decoders and at both ends of the stream
@@ -188,8 +193,18 @@ struct BenchTraces {
 }
 
 #[derive(Args)]
-struct Words {
+struct Cluster {
+    /// Which Kubernetes the control plane is of
+    #[arg(long, value_enum, default_value_t = Release::Usual)]
+    kubernetes: Release,
     /// Names, or --all, as `portolan-scenarios cluster` takes them
+    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+struct Real {
+    /// `prepare`, or `up`, `down` or `test` and their options, as `portolan-scenarios real` takes them
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
@@ -315,13 +330,17 @@ fn run(command: Command) -> Result<u8> {
         Command::Bench(Bench::Node(node)) => measure_node(&node),
         Command::Bench(Bench::Stream(BenchStream { words })) => measure("stream", &words),
         Command::Bench(Bench::Traces(BenchTraces { words })) => measure("traces", &words),
-        Command::Cluster(Words { words }) => {
+        Command::Cluster(Cluster { kubernetes, words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            cluster::run_scenarios(&words, &mut std::io::stdout())
+            cluster::run_scenarios(kubernetes, &words, &mut std::io::stdout())
         }
         Command::ControlPlane(ControlPlane { words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             cluster::control_plane(&words, &mut std::io::stdout())
+        }
+        Command::Real(Real { words }) => {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            real::run(&words, &mut std::io::stdout())
         }
         Command::Mutate(Mutate { only }) => {
             let all_killed = mutate::run(only.as_deref(), true, &mut std::io::stdout())?;

@@ -5,15 +5,17 @@ use std::io::Write;
 use anyhow::Result;
 
 use crate::nested::{self, Profile, Programs, SCENARIOS};
+use crate::tools::Release;
 use crate::{packages, process, progress, scenarios, tools};
 
-/// Runs `portolan-scenarios cluster` with these arguments and returns its exit status.
+/// Runs `portolan-scenarios cluster` with these arguments on this release of Kubernetes, and returns its exit status.
 ///
 /// # Errors
 /// The machine cannot be prepared, or a build failed.
-pub fn run_scenarios(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+pub fn run_scenarios(release: Release, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     let files = nested::root().join("e2e").display().to_string();
-    run(&[&["cluster", "--files", &files], words].concat(), sink)
+    let words = [&["cluster", "--files", &files], words].concat();
+    run_built(Profile::Dev, release, &words, sink)
 }
 
 /// Runs `portolan-scenarios control-plane` with these arguments until a signal ends it.
@@ -21,10 +23,8 @@ pub fn run_scenarios(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
 /// # Errors
 /// As [`run_scenarios`].
 pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    run(
-        &[&["control-plane", "--ignore-stdin"], words].concat(),
-        sink,
-    )
+    let words = [&["control-plane", "--ignore-stdin"], words].concat();
+    run_built(Profile::Dev, Release::Usual, &words, sink)
 }
 
 /// Runs a measurement of `portolan-scenarios`, built as it is shipped, on a control plane of this machine.
@@ -32,16 +32,17 @@ pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
 /// # Errors
 /// As [`run_scenarios`].
 pub fn measure(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    run_built(Profile::Release, words, sink)
+    run_built(Profile::Release, Release::Usual, words, sink)
 }
 
-fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    run_built(Profile::Dev, words, sink)
-}
-
-fn run_built(profile: Profile, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+fn run_built(
+    profile: Profile,
+    release: Release,
+    words: &[&str],
+    sink: &mut dyn Write,
+) -> Result<u8> {
     packages::ensure()?;
-    let assets = tools::ensure()?;
+    let assets = tools::ensure_of(release)?;
     let programs = Programs::build(profile)?;
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command

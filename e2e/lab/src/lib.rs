@@ -21,6 +21,7 @@ pub mod nested;
 pub mod packages;
 pub mod process;
 pub mod progress;
+mod real;
 pub mod scenarios;
 pub mod seen;
 pub mod semantics;

@@ -36,8 +36,10 @@ pub const PROGRAMS: &[Program] = &[
     program("buildah", "buildah", "lab: makes images, and starts what is in them"),
     program("busybox", "busybox-static", "guest: mount, poweroff and other small tools"),
     program("conntrack", "conntrack", "guest shell: tracked connections"),
+    program("cp", "coreutils", "lab: kernel modules of a node, with their links"),
     program("curl", "curl", "guest shell: ask a web Service as a person would"),
     program("dash", "dash", "guest: a shell that starts real tools before busybox's own"),
+    program("debootstrap", "debootstrap", "lab: the system of nodes with kubelets"),
     program("depmod", "kmod", "lab: module dependencies of the guest's kernel"),
     program("dpkg", "dpkg", "lab: unpacks the kernel package without installing it"),
     program("dpkg-query", "dpkg", "lab: which packages are installed, and their files"),
@@ -53,7 +55,9 @@ pub const PROGRAMS: &[Program] = &[
     program("iptables-restore", "iptables", "node agent: loads its IPv4 rules"),
     program("iptables-save", "iptables", "scenarios: rules of the IPv4 kernel as text"),
     program("ipvsadm", "ipvsadm", "scenarios: an independent look at IPVS, and the peer in measurements"),
+    program("kill", "procps", "lab: asks a container runtime of its own to end"),
     program("ldd", "libc-bin", "lab: libraries of the programs that go into the guest"),
+    program("mkfs.ext4", "e2fsprogs", "lab: disks of nodes with kubelets"),
     program("modprobe", "kmod", "lab: does this kernel have IPVS; guest: loads modules"),
     program("nft", "nftables", "guest shell: rules as the kernel holds them"),
     program("nice", "coreutils", "lab: lets what is timed have the processors first"),
@@ -225,6 +229,14 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Where the system has its Debian packages from.
 fn mirror() -> Result<String> {
+    Ok(own_release()?.0)
+}
+
+/// Where the system has its Debian packages from, and the name of its release.
+///
+/// # Errors
+/// It names no source of a Debian release.
+pub fn own_release() -> Result<(String, String)> {
     let mut targets = process::program("apt-get")?;
     targets.args([
         "indextargets",
@@ -238,13 +250,13 @@ fn mirror() -> Result<String> {
     )
 }
 
-/// The first source of a release itself, not of its updates.
-fn own_mirror(targets: &str) -> Option<String> {
+/// The first source of a release itself, not of its updates; and its release.
+fn own_mirror(targets: &str) -> Option<(String, String)> {
     targets.lines().find_map(|line| {
         let mut words = line.split(' ');
         let (source, release, component) = (words.next()?, words.next()?, words.next()?);
         let is_release = component == "main" && !release.contains('-') && source.contains("debian");
-        is_release.then(|| source.to_owned())
+        is_release.then(|| (source.to_owned(), release.to_owned()))
     })
 }
 
@@ -358,7 +370,11 @@ mod tests {
             "kubectl-proxyplan",
             "portolan-scenarios",
         ];
-        let tools = crate::tools::names();
+        let mut tools = crate::tools::names();
+        let of_nodes = crate::tools::NODE_MODULES
+            .iter()
+            .flat_map(|module| module.tools);
+        tools.extend(of_nodes.map(|tool| tool.name));
         let file = crate::nested::root().join("e2e/src/program/which.rs");
         let text = fs::read_to_string(file).unwrap();
         let names = text
@@ -397,7 +413,11 @@ mod tests {
                        http://deb.example/debian-security bookworm-security main\n\
                        http://deb.example/debian bookworm contrib\nhttp://deb.example/debian bookworm main\n";
         let found = own_mirror(targets);
-        assert_eq!(found.as_deref(), Some("http://deb.example/debian"));
+        let (mirror, release) = found.unwrap();
+        assert_eq!(
+            (&*mirror, &*release),
+            ("http://deb.example/debian", "bookworm")
+        );
         assert_eq!(own_mirror(""), None);
     }
 

@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use crate::packages;
 
 /// Known by name: whoever can build this project has them. Without go all but the control plane can
-/// be built; `tools.rs` says so.
-const DEVELOPER_TOOLS: &[&str] = &["cargo", "git", "go", "rustc"];
+/// be built; `tools.rs` says so. rustc links with cc.
+const DEVELOPER_TOOLS: &[&str] = &["cargo", "cc", "git", "go", "rustc"];
 
 /// What an outer `cargo run` sets for one package; a nested cargo must not see it as its own.
 const OUTER_CARGO: &[&str] = &[

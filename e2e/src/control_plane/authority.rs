@@ -41,9 +41,11 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// For a server on this machine.
-    pub(super) fn server(&self) -> Result<Identity> {
-        let mut params = CertificateParams::new(SERVER_NAMES.map(String::from).to_vec())?;
+    /// For a server on this machine, which has these names besides.
+    pub(super) fn server(&self, more: Vec<String>) -> Result<Identity> {
+        let mut names = SERVER_NAMES.map(String::from).to_vec();
+        names.extend(more);
+        let mut params = CertificateParams::new(names)?;
         params
             .distinguished_name
             .push(DnType::CommonName, "control-plane");

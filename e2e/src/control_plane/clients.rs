@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rcgen::KeyPair;
 
 use super::authority::Identity;
-use super::{ADMIN_FILE, ControlPlane, FROM_A_GUEST, kubeconfig};
+use super::{ADMIN_FILE, ControlPlane, FROM_A_GUEST, TOKENS_FILE, kubeconfig};
 use crate::program::Program;
 
 /// From where a client reaches the API server.
@@ -99,7 +99,15 @@ impl ControlPlane {
     /// Writes what the programs need before the first of them starts.
     pub(super) fn write_identities(&self) -> Result<()> {
         self.write("ca.crt", &self.authority.certificate())?;
-        self.write_identity("server", &self.authority.server()?)?;
+        let mut names = Vec::new();
+        if let Some(nodes) = &self.options.nodes {
+            names.push(nodes.address.to_string());
+            names.extend(nodes.names.iter().cloned());
+            self.write(TOKENS_FILE, &nodes.tokens)?;
+            let client = self.authority.client("kubelet-client", Some(MASTERS))?;
+            self.write_identity("kubelet-client", &client)?;
+        }
+        self.write_identity("server", &self.authority.server(names)?)?;
         self.write_identity("aggregator", &self.authority.client("aggregator", None)?)?;
         let accounts = KeyPair::generate()?;
         self.write("accounts.key", &accounts.serialize_pem())?;

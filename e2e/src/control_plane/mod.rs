@@ -15,6 +15,7 @@ pub mod stand;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ use crate::work_folder::WorkFolder;
 pub const FROM_A_GUEST: &str = "10.0.2.2";
 /// The administrator's kubeconfig for this machine.
 const ADMIN_FILE: &str = "admin.kubeconfig";
+/// Users with tokens.
+const TOKENS_FILE: &str = "tokens.csv";
 /// How long a program may need until it serves, on hardware; seen: 3 s for the API server.
 const START: Duration = Duration::from_secs(60);
 /// How long a program may need to end after SIGTERM; the API server lets requests finish.
@@ -64,6 +67,19 @@ pub struct Options {
     pub api_server: Vec<String>,
     /// More arguments of the controller manager.
     pub controller_manager: Vec<String>,
+    /// Who else may join it; by default nobody but programs of this machine.
+    pub nodes: Option<ForNodes>,
+}
+
+/// What an API server needs to have real kubelets as clients and to be one of theirs.
+#[derive(Debug, Clone)]
+pub struct ForNodes {
+    /// The address by which nodes reach it.
+    pub address: Ipv4Addr,
+    /// More names and addresses that its certificate is for.
+    pub names: Vec<String>,
+    /// Users with tokens, one a line: `TOKEN,USER,UID,"GROUP"`.
+    pub tokens: String,
 }
 
 impl Default for Options {
@@ -83,6 +99,7 @@ impl Default for Options {
             service_ranges: "10.96.0.0/12,fd00:10:96::/112".to_owned(),
             api_server: Vec::new(),
             controller_manager: Vec::new(),
+            nodes: None,
         }
     }
 }
@@ -252,6 +269,18 @@ impl ControlPlane {
         let ours = self.ports.all();
         let first = ports::free(&ours)?;
         Ok([first, ports::free(&[&ours[..], &[first]].concat())?])
+    }
+
+    /// The port of the API server.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.ports.api_server
+    }
+
+    /// The certificate of the authority that signed its own, as PEM.
+    #[must_use]
+    pub fn authority_pem(&self) -> String {
+        self.authority.certificate()
     }
 
     /// Its folder: keys, kubeconfigs, logs and data. Only this user can read it.

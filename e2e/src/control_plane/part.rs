@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Options, Ports, Store};
+use super::{ForNodes, Options, Ports, Store};
 use crate::program::Program;
 
 /// A program of the control plane.
@@ -71,16 +71,14 @@ fn etcd(data: &str, port: u16) -> Vec<String> {
 }
 
 fn api_server(file: &dyn Fn(&str) -> String, ports: Ports, options: &Options) -> Vec<String> {
-    let mut arguments = vec![
+    let mut arguments = match &options.nodes {
+        None => for_this_machine(),
+        Some(nodes) => for_nodes(file, nodes),
+    };
+    arguments.extend([
         format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
         format!("--secure-port={}", ports.api_server),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
         format!("--service-cluster-ip-range={}", options.service_ranges),
-        "--authorization-mode=RBAC".to_owned(),
-        // Pods of a lab need no accounts, and nobody would make them.
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--profiling=false".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
@@ -88,7 +86,7 @@ fn api_server(file: &dyn Fn(&str) -> String, ports: Ports, options: &Options) ->
         "--requestheader-username-headers=X-Remote-User".to_owned(),
         "--requestheader-group-headers=X-Remote-Group".to_owned(),
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-    ];
+    ]);
     let files = [
         ("client-ca-file", "ca.crt"),
         ("tls-cert-file", "server.crt"),
@@ -102,6 +100,34 @@ fn api_server(file: &dyn Fn(&str) -> String, ports: Ports, options: &Options) ->
     arguments.extend(files.map(|(flag, name)| format!("--{flag}={}", file(name))));
     arguments.extend(options.api_server.iter().cloned());
     arguments
+}
+
+fn for_this_machine() -> Vec<String> {
+    let arguments = [
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--authorization-mode=RBAC",
+        // Pods of a lab need no accounts, and nobody would make them.
+        "--disable-admission-plugins=ServiceAccount",
+        "--endpoint-reconciler-type=none",
+    ];
+    arguments.map(str::to_owned).into()
+}
+
+fn for_nodes(file: &dyn Fn(&str) -> String, nodes: &ForNodes) -> Vec<String> {
+    vec![
+        "--bind-address=0.0.0.0".to_owned(),
+        format!("--advertise-address={}", nodes.address),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
+        format!("--token-auth-file={}", file(super::TOKENS_FILE)),
+        // The kubelets' certificates are their own and not looked at.
+        format!(
+            "--kubelet-client-certificate={}",
+            file("kubelet-client.crt")
+        ),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
+    ]
 }
 
 fn controller_manager(

@@ -63,6 +63,16 @@ pub enum Program {
     Prometheus,
     /// What checks them, and rules about them.
     Promtool,
+    /// Answers questions for names of a cluster.
+    CoreDns,
+    /// Kubernetes' own tests.
+    E2eTest,
+    /// The emulated machine.
+    Qemu,
+    /// Starts another program so that it ends when this one does.
+    Setpriv,
+    /// Packs what a node is given.
+    Tar,
     /// Tells the tests about the workspace.
     Cargo,
 }
@@ -102,6 +112,11 @@ impl Program {
             Self::Jaeger => "jaeger-all-in-one",
             Self::Prometheus => "prometheus",
             Self::Promtool => "promtool",
+            Self::CoreDns => "coredns",
+            Self::E2eTest => "e2e.test",
+            Self::Qemu => "qemu-system-x86_64",
+            Self::Setpriv => "setpriv",
+            Self::Tar => "tar",
             Self::Cargo => "cargo",
         }
     }
@@ -140,6 +155,12 @@ impl Program {
                 "`cargo lab cluster` and `cargo lab control-plane`, which build or fetch it once and \
                  name its folder in KUBEBUILDER_ASSETS"
             }
+            Self::CoreDns | Self::E2eTest => {
+                "`cargo lab real`, which builds it once and names its folder in KUBEBUILDER_ASSETS"
+            }
+            Self::Qemu => "Debian package qemu-system-x86",
+            Self::Setpriv => "Debian package util-linux",
+            Self::Tar => "Debian package tar",
             Self::Cargo => "the Rust toolchain",
         }
     }
@@ -158,7 +179,9 @@ impl Program {
             | Self::Helm
             | Self::Jaeger
             | Self::Prometheus
-            | Self::Promtool => true,
+            | Self::Promtool
+            | Self::CoreDns
+            | Self::E2eTest => true,
             Self::Ip
             | Self::Ipvsadm
             | Self::Ipset
@@ -178,6 +201,9 @@ impl Program {
             | Self::ProxyPlan
             | Self::Scenarios
             | Self::Agent
+            | Self::Qemu
+            | Self::Setpriv
+            | Self::Tar
             | Self::Cargo => false,
         }
     }

@@ -10,9 +10,11 @@ use portolan_reconcile::{Op, Owned, cleanup};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
+use crate::kernel::linux::{read_sysctl, restore_sysctl};
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 use crate::saved::SavedPlan;
+use crate::settings_before::SettingsBefore;
 
 /// Kernels may free rules a moment after they were deleted (seen with 5.10), and until then the sets of those rules are in
 /// use: sets are tried so often, with this pause between.
@@ -20,7 +22,8 @@ const TRIES: usize = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Remove from the kernel what the agent put there, and nothing else: virtual servers on record,
-/// our routes and device, chains in both variants of iptables, and sets. Safe to run twice, and on nodes that never ran an
+/// our routes and device, chains in both variants of iptables, and sets. Kernel settings that `init` wrote, and that still
+/// have that value, get the one that they had before. Safe to run twice, and on nodes that never ran an
 /// agent.
 #[derive(Debug, Args)]
 pub(super) struct Cleanup {
@@ -61,6 +64,19 @@ impl Cleanup {
             done += count;
             failures.extend(failed.iter().map(ToString::to_string));
         }
+        let before = SettingsBefore::read(&self.state.state_dir);
+        let before = before.context("read what kernel settings were before")?;
+        for (name, setting) in before.all() {
+            let found = read_sysctl(&name.as_str().into()).map(|(_, found)| found);
+            // Somebody else may have other wishes by now.
+            if found.as_deref() != Some(&setting.written) {
+                continue;
+            }
+            match restore_sysctl(name, &setting.before) {
+                Ok(()) => done += 1,
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
         writeln!(std::io::stdout().lock(), "removed: {done} operations").context("say so")?;
         if !failures.is_empty() {
             bail!(
@@ -72,7 +88,9 @@ impl Cleanup {
         record.remove()?;
         // Whatever node it is of: what is served next is told by a controller.
         saved.remove()?;
-        Ok(())
+        before
+            .remove()
+            .context("forget what kernel settings were before")
     }
 }
 

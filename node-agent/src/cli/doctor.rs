@@ -19,6 +19,10 @@ pub(super) struct Doctor {
     /// What is in order, too, each with what was found.
     #[arg(long)]
     all: bool,
+    /// The node never ran an agent: kernel settings that `portolan-agent init` writes, and a plan that is not there, are
+    /// not told as wrong.
+    #[arg(long)]
+    before_install: bool,
     /// This node's name; with it, a plan on disk that came with a copied disk is told.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: Option<String>,
@@ -49,7 +53,10 @@ impl Doctor {
             device: self.device,
             controller,
         });
-        let diagnosis = Diagnosis::of(&facts);
+        let diagnosis = match self.before_install {
+            true => Diagnosis::of(&facts).before_install(),
+            false => Diagnosis::of(&facts),
+        };
         let mut out = std::io::stdout().lock();
         let text = match self.output {
             Form::Json => {

@@ -15,6 +15,7 @@ use crate::kernel::linux::{
     Links, Loaded, MODULES, load_module, machine, read_sysctl, write_sysctl,
 };
 use crate::saved::SavedPlan;
+use crate::settings_before::SettingsBefore;
 
 /// Without this module, bridges hand nothing to the rules, and there are no settings for that.
 const BRIDGES: &str = "br_netfilter";
@@ -57,10 +58,21 @@ impl Init {
             });
             report.add("module", BRIDGES, done.map(str::to_owned));
         }
+        let mut before = self.settings_before();
         for (name, value) in wanted {
-            report.add("setting", &name, set(&name, &value));
+            report.add("setting", &name, set(&name, &value, before.as_mut()));
+        }
+        if let Some(Err(error)) = before.map(|before| before.write()) {
+            warn!(%error, "a cleanup will not know what settings were before; is the state directory writable?");
         }
         report.print()
+    }
+
+    /// What settings were before. They have to be written whether or not that is known.
+    fn settings_before(&self) -> Option<SettingsBefore> {
+        let read = SettingsBefore::read(&self.state.state_dir);
+        read.inspect_err(|error| warn!(%error, "what settings were before is not known"))
+            .ok()
     }
 
     fn node(&self) -> Arc<NodeEntry> {
@@ -75,7 +87,11 @@ impl Init {
 }
 
 /// Writes a setting if it is not right, and tells what it is and was.
-fn set(name: &Arc<str>, value: &Arc<str>) -> Result<String, KernelError> {
+fn set(
+    name: &Arc<str>,
+    value: &Arc<str>,
+    before: Option<&mut SettingsBefore>,
+) -> Result<String, KernelError> {
     let found = read_sysctl(name).map(|(_, found)| found);
     if let Some(found) = &found
         && sysctl_is_enough(name, found, value)
@@ -88,7 +104,14 @@ fn set(name: &Arc<str>, value: &Arc<str>) -> Result<String, KernelError> {
         Some(found) => format!("set to {value}, was {found}"),
         None => format!("set to {value}"),
     };
-    write_sysctl(&Op::WriteSysctl { name, value })?;
+    write_sysctl(&Op::WriteSysctl {
+        name: name.clone(),
+        value,
+    })?;
+    // As the kernel has it now, which may be written otherwise.
+    if let (Some(before), Some(found), Some((_, now))) = (before, &found, read_sysctl(&name)) {
+        before.note(&name, found, &now);
+    }
     Ok(told)
 }
 

@@ -42,6 +42,9 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Remove from the kernel what the agent put there, and nothing else.
     Cleanup(cleanup::Cleanup),
+    /// Do nothing until it is ended: keeps a pod on its node after its init container has done something there once.
+    #[command(hide = true)]
+    Hold,
 }
 
 /// How something is printed.
@@ -96,6 +99,9 @@ pub fn main() -> ExitCode {
         Command::Show(command) => command.execute(),
         Command::Doctor(command) => command.execute(),
         Command::Cleanup(command) => command.execute(),
+        Command::Hold => loop {
+            std::thread::park();
+        },
     };
     match end {
         Ok(()) => ExitCode::SUCCESS,

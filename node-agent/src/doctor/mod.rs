@@ -178,9 +178,48 @@ impl Diagnosis {
         }
     }
 
+    /// The same for a node that never ran an agent: what an installation does itself is not wrong there.
+    #[must_use]
+    pub fn before_install(mut self) -> Self {
+        for finding in &mut self.findings {
+            let done_by = match finding.check {
+                Check::Sysctls => "`portolan-agent init` writes them",
+                Check::Plan => "the agent writes it",
+                _ => continue,
+            };
+            if finding.level > Level::Ok {
+                *finding = Finding::ok(finding.check, format!("{}; {done_by}", finding.told));
+            }
+        }
+        self
+    }
+
     /// How many findings are of a level.
     pub fn count(&self, level: Level) -> usize {
         let findings = self.findings.iter();
         findings.filter(|finding| finding.level == level).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_an_install_what_it_does_itself_is_not_wrong_and_all_else_is() {
+        let findings = vec![
+            Finding::fail(Check::Modules, "no ip_vs", "modprobe ip_vs"),
+            Finding::fail(Check::Sysctls, "a is 0, not 1", "sysctl -w a=1"),
+            Finding::warn(Check::Plan, "there is none", "wait"),
+        ];
+        let node = None;
+        let diagnosis = Diagnosis { node, findings }.before_install();
+        assert_eq!(
+            (diagnosis.count(Level::Fail), diagnosis.count(Level::Ok)),
+            (1, 2)
+        );
+        let told = &diagnosis.findings[1].told;
+        assert_eq!(told, "a is 0, not 1; `portolan-agent init` writes them");
+        assert_eq!(diagnosis.findings[1].remedy, None);
     }
 }

@@ -77,6 +77,24 @@ fn of_unpacked(unpacked: &Path) -> Result<Kernel> {
 }
 
 impl Kernel {
+    /// Where a module is, relative to its folder; none if the kernel has it built in.
+    ///
+    /// # Errors
+    /// The table of modules cannot be read.
+    pub fn module(&self, name: &str) -> Result<Option<String>> {
+        let table = self.folder.join("modules.dep");
+        let text = fs::read_to_string(&table)
+            .with_context(|| format!("reading {}, which depmod writes", table.display()))?;
+        let files = text
+            .lines()
+            .filter_map(|line| Some(line.split_once(':')?.0));
+        let is_it = |file: &&str| {
+            let file_name = file.rsplit('/').next().unwrap_or_default();
+            file_name.split('.').next() == Some(name)
+        };
+        Ok(files.into_iter().find(is_it).map(str::to_owned))
+    }
+
     /// Wanted modules, what they depend on, and the tables of `depmod`; relative to its folder.
     ///
     /// # Errors

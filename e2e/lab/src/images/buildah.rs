@@ -34,7 +34,7 @@ const UNSET: &[&str] = &[
 ];
 
 /// A store of its own, which is gone with this value.
-pub(super) struct Store {
+pub(crate) struct Store {
     folder: PathBuf,
     is_root: bool,
 }
@@ -44,7 +44,7 @@ impl Store {
     ///
     /// # Errors
     /// The cache cannot be written.
-    pub(super) fn make() -> Result<Self> {
+    pub(crate) fn make() -> Result<Self> {
         let folder = cache::run_folder("images")?;
         for (_, file, text) in SETTINGS {
             let path = folder.join(file);
@@ -85,6 +85,47 @@ impl Store {
         ];
         for step in steps {
             self.run(&step)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an archive of an image that holds this folder, for tests: it is not compressed. `settings` are options
+    /// of `buildah config` with their values.
+    ///
+    /// # Errors
+    /// Buildah cannot do it; the message says what to do.
+    pub(crate) fn build_for_tests(
+        &self,
+        root: &Path,
+        settings: &[(&str, &str)],
+        archive: &Path,
+        reference: &str,
+    ) -> Result<()> {
+        const NAME: &str = "plain";
+        let (root, archive) = (root.to_string_lossy(), archive.display());
+        let archive = format!("oci-archive:{archive}:{reference}");
+        let settings = settings
+            .iter()
+            .flat_map(|(option, value)| [*option, *value]);
+        let configure: Vec<&str> = ["config"]
+            .into_iter()
+            .chain(settings)
+            .chain([NAME])
+            .collect();
+        for step in [
+            &["from", "--name", NAME, "scratch"][..],
+            &["copy", "--quiet", NAME, &root, "/"],
+            &configure,
+            &[
+                "commit",
+                "--quiet",
+                "--disable-compression=true",
+                "--rm",
+                NAME,
+                &archive,
+            ],
+        ] {
+            self.run(&words(step))?;
         }
         Ok(())
     }

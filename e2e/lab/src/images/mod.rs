@@ -4,7 +4,7 @@
 //! Touches: the cache, the folder that it is told, `buildah`. Invariant: an archive under its final
 //! name has passed every check.
 
-mod buildah;
+pub(crate) mod buildah;
 mod chart;
 mod check;
 mod contents;

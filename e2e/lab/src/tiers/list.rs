@@ -2,6 +2,7 @@
 //! entry does not run all the others again.
 
 use super::{Scenario, Targets, Tier, Work};
+use crate::tools::Release;
 
 const fn scenario(name: &'static str, seconds: u16) -> Scenario {
     Scenario { name, seconds }
@@ -154,9 +155,27 @@ pub const TIERS: &[Tier] = &[
         work: GUEST,
     },
     Tier {
+        name: "real",
+        title: "Kubernetes' own tests, on machines with kubelets and containers",
+        work: &[Work::RealKit, Work::Real("portolan")],
+    },
+    Tier {
         name: "kernels",
         title: "an older and a newer kernel",
         work: &[Work::Kernel("5.10"), Work::Kernel("7.3")],
+    },
+    Tier {
+        name: "operations",
+        title: "an installation on machines with kubelets: upgrade, restart, uninstall",
+        work: &[Work::RealOperations],
+    },
+    Tier {
+        name: "versions",
+        title: "a control plane of the newest and of the oldest Kubernetes",
+        work: &[
+            Work::Kubernetes(Release::Newest),
+            Work::Kubernetes(Release::Oldest),
+        ],
     },
     Tier {
         name: "demo",

@@ -3,6 +3,9 @@
 
 mod list;
 
+use clap::ValueEnum as _;
+
+use crate::tools::Release;
 pub use list::{LONG, TIERS};
 
 /// One thing that `cargo verify` runs.
@@ -22,10 +25,18 @@ pub enum Work {
     Kernel(&'static str),
     /// A scenario of `portolan-scenarios cluster`, on a real API server.
     Cluster(Scenario),
+    /// All scenarios of `portolan-scenarios cluster`, on another release of Kubernetes.
+    Kubernetes(Release),
     /// Mutations of the planner, each killed by the test that it names.
     Mutations,
     /// Both images, with programs as tests have them.
     Images,
+    /// What machines with kubelets boot from, and the programs that run on them.
+    RealKit,
+    /// Kubernetes' own tests on machines with kubelets, with this as the service proxy.
+    Real(&'static str),
+    /// What people do with an installation, on machines with kubelets.
+    RealOperations,
     /// The demo, with its closing line.
     Demo,
     /// The demo of a real API server, with traces and its closing line.
@@ -61,11 +72,18 @@ pub enum Resource {
     ControlPlane,
     /// An emulated machine.
     Guest,
+    /// All of this machine: nothing runs beside it.
+    Whole,
 }
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Processor, Self::ControlPlane, Self::Guest];
+    pub const ALL: [Self; 4] = [
+        Self::Processor,
+        Self::ControlPlane,
+        Self::Guest,
+        Self::Whole,
+    ];
 }
 
 impl Work {
@@ -83,8 +101,12 @@ impl Work {
             Self::Examples(_) => "examples".to_owned(),
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
             Self::Kernel(version) => version.to_owned(),
+            Self::Kubernetes(release) => name_of(release),
             Self::Mutations => "planner".to_owned(),
             Self::Images => "both".to_owned(),
+            Self::RealKit => "kit".to_owned(),
+            Self::Real(proxy) => proxy.to_owned(),
+            Self::RealOperations => "operations".to_owned(),
             Self::Demo => "demo".to_owned(),
             Self::ClusterDemo => "cluster".to_owned(),
         }
@@ -115,8 +137,14 @@ impl Work {
             Self::Scenario(scenario) => format!("cargo lab scenarios {}", scenario.name),
             Self::Cluster(scenario) => format!("cargo lab cluster {}", scenario.name),
             Self::Kernel(version) => format!("cargo lab kernels --kernel {version}"),
+            Self::Kubernetes(release) => {
+                format!("cargo lab cluster --kubernetes {} --all", name_of(release))
+            }
             Self::Mutations => "cargo lab mutate".to_owned(),
             Self::Images => "cargo lab image --profile dev".to_owned(),
+            Self::RealKit => "cargo lab real prepare".to_owned(),
+            Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
+            Self::RealOperations => "cargo lab real operations".to_owned(),
             Self::Demo => "cargo demo".to_owned(),
             Self::ClusterDemo => "cargo demo --cluster --traces".to_owned(),
         }
@@ -131,7 +159,8 @@ impl Work {
             | Self::Kernel(_)
             | Self::Demo
             | Self::ClusterDemo => Resource::Guest,
-            Self::Cluster(_) => Resource::ControlPlane,
+            Self::Cluster(_) | Self::Kubernetes(_) => Resource::ControlPlane,
+            Self::Real(_) | Self::RealOperations => Resource::Whole,
             _ => Resource::Processor,
         }
     }
@@ -140,7 +169,12 @@ impl Work {
     #[must_use]
     pub fn needs_api_server(self) -> bool {
         match self {
-            Self::Cluster(_) | Self::ClusterDemo => true,
+            Self::Cluster(_)
+            | Self::Kubernetes(_)
+            | Self::ClusterDemo
+            | Self::RealKit
+            | Self::Real(_)
+            | Self::RealOperations => true,
             Self::Scenario(scenario) => scenario.name == "bootstrap",
             _ => false,
         }
@@ -150,13 +184,18 @@ impl Work {
     #[must_use]
     pub fn has_long_form(self) -> bool {
         match self {
-            Self::Mutations => true,
+            Self::Mutations | Self::Real(_) => true,
             Self::Scenario(scenario) | Self::Cluster(scenario) => {
                 LONG.iter().any(|(name, _)| *name == scenario.name)
             }
             _ => false,
         }
     }
+}
+
+fn name_of(release: Release) -> String {
+    let value = release.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// A group of units that belong together.
@@ -174,7 +213,13 @@ impl Tier {
     /// Whether only `cargo verify --long` runs it, or who asks for it.
     #[must_use]
     pub fn is_only_long(&self) -> bool {
-        self.work.iter().all(|work| matches!(work, Work::Kernel(_)))
+        let is_long = |work: &Work| {
+            matches!(
+                work,
+                Work::Kernel(_) | Work::Kubernetes(_) | Work::RealOperations
+            )
+        };
+        self.work.iter().all(is_long)
     }
 
     /// Whether tests run in it whose names can prove something.

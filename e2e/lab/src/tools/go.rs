@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::version::{self, Version};
-use super::{Module, Tool};
+use super::{Kind, Module, Tool};
 use crate::progress::Step;
 use crate::{cache, nested, process};
 
@@ -117,8 +117,12 @@ impl Source {
         if go.number >= WITH_JSON_V2 {
             command.env("GOEXPERIMENT", "nojsonv2");
         }
+        match tool.kind {
+            Kind::Program => command.arg("build"),
+            Kind::Tests => command.args(["test", "-c"]),
+        };
         command
-            .args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false"])
+            .args(["-mod=readonly", "-trimpath", "-buildvcs=false"])
             .args(["-ldflags", &self.linked()])
             .arg("-o")
             .arg(&draft)
@@ -138,6 +142,25 @@ impl Source {
         }
         let path = folder.join(tool.name);
         fs::rename(&draft, &path).with_context(|| format!("renaming to {}", path.display()))
+    }
+
+    /// Where the sources of the module are whose version it has.
+    pub(super) fn sources(&self) -> Result<PathBuf> {
+        let mut command = process::program("go")?;
+        prepare(&mut command, &self.folder);
+        let words = [
+            "list",
+            "-mod=readonly",
+            "-m",
+            "-f",
+            "{{.Dir}}",
+            self.module.requires,
+        ];
+        let said = process::output(command.args(words))?;
+        match said.trim() {
+            "" => bail!("`go {}` names no folder", words.join(" ")),
+            folder => Ok(PathBuf::from(folder)),
+        }
     }
 
     /// Without symbols, and with the version that Kubernetes' programs tell.
@@ -200,14 +223,19 @@ fn prepare(command: &mut Command, folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::MODULES;
+    use crate::tools::{MODULES, NODE_MODULES, OTHER_KUBERNETES};
 
     #[test]
     fn every_module_is_there_with_its_version_and_its_tools_and_public_sources_only() {
-        for module in MODULES {
+        let others = OTHER_KUBERNETES.iter().map(|(_, module)| module);
+        for module in MODULES.iter().chain(NODE_MODULES).chain(others) {
             let source = Source::read(module).unwrap();
             let go_mod = fs::read_to_string(source.folder.join("go.mod")).unwrap();
-            for tool in module.tools {
+            for tool in module
+                .tools
+                .iter()
+                .filter(|tool| tool.kind == Kind::Program)
+            {
                 assert!(go_mod.contains(tool.package), "{} is no tool", tool.package);
             }
             for line in go_mod.lines().filter(|line| line.contains("=>")) {

@@ -6,6 +6,7 @@
 //! chosen is linked in one folder, which scenarios get as their `KUBEBUILDER_ASSETS`.
 
 mod go;
+mod list;
 mod unpacked;
 pub mod version;
 
@@ -20,6 +21,8 @@ use anyhow::{Context, Result};
 use crate::progress::say;
 use crate::{cache, process};
 use go::Source;
+use list::OTHER_KUBERNETES;
+pub use list::{Kind, MODULES, Module, NODE_MODULES, Release, Tool};
 use version::Version;
 
 /// What [`beside_nodes`] links.
@@ -29,121 +32,9 @@ pub const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// Folder of the cache.
 const CACHE: &str = "tools";
 /// Older builds that stay: another clone may be on other versions.
-const KEPT: usize = 8;
+const KEPT: usize = 20;
 /// A younger one may be in the making this moment.
 const IN_USE: Duration = Duration::from_secs(3600);
-
-/// A Go module in `e2e/tools`.
-#[derive(Debug)]
-pub struct Module {
-    /// Its folder there.
-    pub folder: &'static str,
-    /// For people.
-    pub title: &'static str,
-    /// The module whose version is that of its programs.
-    pub requires: &'static str,
-    /// The package whose variables hold the version that its programs tell, if they are not told.
-    pub version_package: Option<&'static str>,
-    /// Its programs.
-    pub tools: &'static [Tool],
-}
-
-/// A program of a module.
-#[derive(Debug)]
-pub struct Tool {
-    /// Its name.
-    pub name: &'static str,
-    /// Its package.
-    pub package: &'static str,
-    /// How it is asked for its version.
-    pub version: &'static [&'static str],
-    /// How long its build takes the first time, for people.
-    pub takes: &'static str,
-}
-
-/// All of them.
-pub const MODULES: &[Module] = &[
-    Module {
-        folder: "etcd",
-        title: "etcd",
-        requires: "go.etcd.io/etcd/server/v3",
-        version_package: None,
-        tools: &[Tool {
-            name: "etcd",
-            package: "go.etcd.io/etcd/server/v3",
-            version: &["--version"],
-            takes: "about half a minute on 2 cores",
-        }],
-    },
-    Module {
-        folder: "kubernetes",
-        title: "Kubernetes",
-        requires: "k8s.io/kubernetes",
-        version_package: Some("k8s.io/component-base/version"),
-        tools: &[
-            Tool {
-                name: "kube-apiserver",
-                package: "k8s.io/kubernetes/cmd/kube-apiserver",
-                version: &["--version"],
-                takes: "about three minutes on 2 cores",
-            },
-            Tool {
-                name: "kube-controller-manager",
-                package: "k8s.io/kubernetes/cmd/kube-controller-manager",
-                version: &["--version"],
-                takes: "about one minute on 2 cores",
-            },
-            Tool {
-                name: "kubectl",
-                package: "k8s.io/kubernetes/cmd/kubectl",
-                version: &["version", "--client"],
-                takes: "below a minute on 2 cores",
-            },
-            Tool {
-                name: "kube-scheduler",
-                package: "k8s.io/kubernetes/cmd/kube-scheduler",
-                version: &["--version"],
-                takes: "below a minute on 2 cores",
-            },
-        ],
-    },
-    Module {
-        folder: "kwok",
-        title: "kwok",
-        requires: "sigs.k8s.io/kwok",
-        version_package: None,
-        tools: &[Tool {
-            name: "kwok",
-            package: "sigs.k8s.io/kwok/cmd/kwok",
-            version: &["--version"],
-            takes: "about a minute on 2 cores",
-        }],
-    },
-    Module {
-        folder: "helm",
-        title: "helm",
-        requires: "helm.sh/helm/v4",
-        version_package: None,
-        tools: &[Tool {
-            name: "helm",
-            package: "helm.sh/helm/v4/cmd/helm",
-            version: &["version", "--short"],
-            takes: "about two minutes on 2 cores",
-        }],
-    },
-    Module {
-        folder: "jaeger",
-        title: "Jaeger",
-        requires: "github.com/jaegertracing/jaeger",
-        version_package: None,
-        tools: &[Tool {
-            name: "jaeger-all-in-one",
-            package: "github.com/jaegertracing/jaeger/cmd/all-in-one",
-            version: &["version"],
-            takes: "about two minutes on 2 cores",
-        }],
-    },
-];
 
 /// Names under which scenarios find them.
 #[must_use]
@@ -172,8 +63,21 @@ pub fn beside_nodes() -> Result<PathBuf> {
 /// # Errors
 /// There is no Go that is new enough, or a build or a download failed.
 pub fn ensure() -> Result<PathBuf> {
+    ensure_of(Release::Usual)
+}
+
+/// The same with a control plane of this release of Kubernetes.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_of(release: Release) -> Result<PathBuf> {
     let mut chosen: Vec<(&str, PathBuf)> = Vec::new();
     for module in MODULES {
+        let is_of_release = |(other, _): &&(Release, Module)| *other == release;
+        let module = match OTHER_KUBERNETES.iter().find(is_of_release) {
+            Some((_, other)) if other.requires == module.requires => other,
+            _ => module,
+        };
         let source = Source::read(module)?;
         let mut missing = Vec::new();
         for tool in module.tools {
@@ -193,7 +97,39 @@ pub fn ensure() -> Result<PathBuf> {
     for one in unpacked::ALL {
         chosen.push((one.name, one.ensure()?));
     }
-    let folder = link(&cache::folder(CACHE)?, &chosen)?;
+    linked(&chosen)
+}
+
+/// The same, and with them the programs of nodes and Kubernetes' own tests.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_with_nodes() -> Result<PathBuf> {
+    let assets = ensure()?;
+    let mut chosen: Vec<(&str, PathBuf)> = names()
+        .into_iter()
+        .filter_map(|name| Some((name, fs::read_link(assets.join(name)).ok()?)))
+        .collect();
+    for module in NODE_MODULES {
+        let tools: Vec<&Tool> = module.tools.iter().collect();
+        let folder = Source::read(module)?.tools(&tools)?;
+        chosen.extend(tools.iter().map(|tool| (tool.name, folder.join(tool.name))));
+    }
+    linked(&chosen)
+}
+
+/// Where the sources of Kubernetes are from which the programs of nodes are built.
+///
+/// # Errors
+/// They were never fetched: nothing was built from them on this machine.
+pub fn sources_of_kubernetes() -> Result<PathBuf> {
+    let module = NODE_MODULES.iter().find(|module| module.folder == "nodes");
+    Source::read(module.context("the list of tools has no `nodes`")?)?.sources()
+}
+
+/// Links these in one folder, and sweeps older ones away.
+fn linked(chosen: &[(&str, PathBuf)]) -> Result<PathBuf> {
+    let folder = link(&cache::folder(CACHE)?, chosen)?;
     let in_use = |path: &Path, age| {
         let holds_one = chosen.iter().any(|(_, tool)| tool.starts_with(path));
         holds_one || path == folder || age < IN_USE

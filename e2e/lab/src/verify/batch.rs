@@ -189,7 +189,9 @@ fn judge(work: Option<Work>, seen: Count, result: Result<bool, String>) -> (Coun
             failed_too,
             Some(format!("could not be run to its end: {error}")),
         ),
-        (Some(Work::Check(..) | Work::Demo | Work::ClusterDemo), Ok(passed)) => (one(passed), None),
+        (Some(Work::Check(..) | Work::RealKit | Work::Demo | Work::ClusterDemo), Ok(passed)) => {
+            (one(passed), None)
+        }
         (_, Ok(false)) if seen.failed == 0 => (
             failed_too,
             Some("its program failed without telling of a failed test".to_owned()),

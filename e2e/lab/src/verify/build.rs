@@ -72,7 +72,11 @@ fn runs_programs(unit: &Unit) -> bool {
         Work::Scenario(_)
         | Work::Kernel(_)
         | Work::Cluster(_)
+        | Work::Kubernetes(_)
         | Work::Images
+        | Work::RealKit
+        | Work::Real(_)
+        | Work::RealOperations
         | Work::Demo
         | Work::ClusterDemo => true,
         _ => false,

@@ -57,7 +57,7 @@ fn pass_on(
 ) -> Result<bool> {
     let priority = match batch.resource {
         Resource::Processor => Priority::Low,
-        Resource::ControlPlane | Resource::Guest => Priority::Usual,
+        Resource::ControlPlane | Resource::Guest | Resource::Whole => Priority::Usual,
     };
     let mut command = process::own(priority)?;
     command.arg(COMMAND).args(how.options());

@@ -22,6 +22,16 @@ const LAB_PACKAGE: &str = "portolan-lab";
 /// The sources that scenarios and demos take from beside the packages.
 const CHART: &str = "charts";
 
+/// What only the tier `real` starts or reads.
+const NODE_TOOLS: [&str; 3] = [
+    "e2e/tools/nodes",
+    "e2e/tools/containerd",
+    "e2e/tools/coredns",
+];
+/// What only [`Work::Kubernetes`] starts.
+const OTHER_KUBERNETES: [&str; 2] = ["e2e/tools/kubernetes-newest", "e2e/tools/kubernetes-oldest"];
+const REAL: [&str; 2] = ["e2e/real", "e2e/src/real"];
+
 /// Files of a clone by their path below it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Files(pub(super) BTreeMap<PathBuf, File>);
@@ -127,6 +137,10 @@ impl Inputs<'_> {
             Work::Scenario(_)
             | Work::Kernel(_)
             | Work::Cluster(_)
+            | Work::Kubernetes(_)
+            | Work::RealKit
+            | Work::Real(_)
+            | Work::RealOperations
             | Work::Demo
             | Work::ClusterDemo => self.programs(work),
             Work::Mutations => {
@@ -216,7 +230,18 @@ impl Inputs<'_> {
         let mut found = self.built(PROGRAMS);
         found.extend(self.chart());
         if work.needs_api_server() {
-            found.extend(self.below("e2e/tools"));
+            let is_any =
+                |path: &Path, all: &[&str]| all.iter().any(|tools| path.starts_with(tools));
+            let is_real = is_real(work);
+            let is_other = matches!(work, Work::Kubernetes(_));
+            found.extend(self.below("e2e/tools").filter(|path| {
+                (is_real || !is_any(path, &NODE_TOOLS))
+                    && (is_other || !is_any(path, &OTHER_KUBERNETES))
+            }));
+        }
+        if !is_real(work) {
+            // Only nodes with kubelets have to do with them.
+            found.retain(|path| !REAL.iter().any(|part| path.starts_with(part)));
         }
         if let Work::Scenario(scenario) | Work::Cluster(scenario) = work {
             let others = scenarios::of_others(self.files, scenario.name);
@@ -325,24 +350,30 @@ fn is_prose(path: &Path) -> bool {
         || path == Path::new("LICENSE")
 }
 
+fn is_real(work: Work) -> bool {
+    matches!(work, Work::RealKit | Work::Real(_) | Work::RealOperations)
+}
+
 /// Whether a file or folder of the lab's sources has no part in running a unit.
 fn is_other_part(part: &str, work: Work) -> bool {
     let in_guest = matches!(
         work,
         Work::IpvsTest(..) | Work::Scenario(_) | Work::Kernel(_) | Work::Demo | Work::ClusterDemo
     );
+    let is_real = is_real(work);
     match part {
         // Judge results afterwards, parse the command line, or serve other commands.
         "semantics" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
-        "images" => work != Work::Images,
+        "images" => work != Work::Images && !is_real,
+        "real" => !is_real,
         "kernels.rs" => !matches!(work, Work::Kernel(_)),
         "mutate" | "mutate.rs" => work != Work::Mutations,
-        "guest" => !in_guest,
-        "installed.rs" => !in_guest && work != Work::Images,
+        "guest" => !in_guest && !is_real,
+        "installed.rs" => !in_guest && work != Work::Images && !is_real,
         "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
         "tools" | "control_plane.rs" => !work.needs_api_server() && !in_guest,
-        "scenarios" | "scenarios.rs" => !in_guest,
-        "cluster.rs" => !matches!(work, Work::Cluster(_)),
+        "scenarios" | "scenarios.rs" => !in_guest && !is_real,
+        "cluster.rs" => !matches!(work, Work::Cluster(_) | Work::Kubernetes(_)),
         _ => false,
     }
 }

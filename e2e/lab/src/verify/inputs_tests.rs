@@ -191,6 +191,28 @@ fn one_scenario_runs_again_alone_and_what_they_share_runs_all() {
 }
 
 #[test]
+fn what_only_nodes_with_kubelets_need_runs_nothing_else_again() {
+    let scenarios = ["cluster", "guest", "demo", "operations", "real", "versions"];
+    let after = |path| {
+        let again = after_change_of(&[path]);
+        of_tiers(&again, &scenarios)
+            .iter()
+            .map(|unit| (*unit).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let real = ["operations/operations", "real/kit", "real/portolan"];
+    for path in [
+        "e2e/real/tests.yaml",
+        "e2e/src/real/suite.rs",
+        "e2e/tools/nodes/go.mod",
+    ] {
+        assert_eq!(after(path), real, "{path}");
+    }
+    let versions = ["versions/newest", "versions/oldest"];
+    assert_eq!(after("e2e/tools/kubernetes-oldest/go.mod"), versions);
+}
+
+#[test]
 fn every_scenario_has_a_part_that_declares_it() {
     for work in TIERS.iter().flat_map(|tier| tier.work) {
         if let Work::Scenario(scenario) | Work::Cluster(scenario) = work {
@@ -261,7 +283,7 @@ fn compiler_packages_kernels_and_settings_run_what_depends_on_them_again() {
     assert!(of_tiers(&packages, &["format", "lint", "docs"]).is_empty());
     assert!(packages.contains(&"guest/drift".to_owned()));
     let guest = after_change_of_machine(|machine| machine.guest_kernel += "x");
-    let expected = of_tiers(&all(), &["demo", "guest", "kernels"]).len();
+    let expected = of_tiers(&all(), &["demo", "guest", "kernels", "operations", "real"]).len();
     assert_eq!(guest.len(), expected, "{guest:?}");
     let go = after_change_of_machine(|machine| machine.go += "x");
     assert!(go.contains(&"cluster/stores".to_owned()) && !go.contains(&"guest/drift".to_owned()));

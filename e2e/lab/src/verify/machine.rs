@@ -84,6 +84,9 @@ impl Machine {
             Work::IpvsTest(..)
                 | Work::Scenario(_)
                 | Work::Kernel(_)
+                | Work::RealKit
+                | Work::Real(_)
+                | Work::RealOperations
                 | Work::Demo
                 | Work::ClusterDemo
         ) {

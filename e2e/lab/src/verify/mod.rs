@@ -60,7 +60,7 @@ pub struct Order {
 fn workers(resource: Resource) -> usize {
     match resource {
         Resource::ControlPlane => 2,
-        Resource::Processor | Resource::Guest => 1,
+        Resource::Processor | Resource::Guest | Resource::Whole => 1,
     }
 }
 
@@ -103,10 +103,13 @@ pub fn run(order: &Order) -> Result<bool> {
         let expected = |unit: &Unit| expected(&results, unit);
         let batches = schedule::batches(todo, workers, expected);
         let run = |batch: &_, events: &_| child::run(batch, &copy, &built, order.how, events);
-        let (timed, others): (Vec<_>, Vec<_>) = batches
+        let (alone, others): (Vec<_>, Vec<_>) = batches
+            .into_iter()
+            .partition(|batch| batch.resource == Resource::Whole);
+        let (timed, others): (Vec<_>, Vec<_>) = others
             .into_iter()
             .partition(|batch| batch.resource == Resource::Guest);
-        for batches in [others, timed] {
+        for batches in [others, timed, alone] {
             schedule::run(batches, workers, &run, |unit, outcome| {
                 keep(&results, &unit, &outcome)?;
                 done.ended(unit, outcome)
@@ -307,8 +310,9 @@ mod tests {
         assert_eq!(choose(&["demo".to_owned()], false).unwrap().len(), 1);
         assert_eq!(choose(&[], true).unwrap().len(), TIERS.len());
         let usual = choose(&[], false).unwrap();
-        assert!(usual.iter().all(|tier| tier.name != "kernels"));
-        assert_eq!(usual.len(), TIERS.len() - 1);
+        let long = ["kernels", "operations", "versions"];
+        assert!(usual.iter().all(|tier| !long.contains(&tier.name)));
+        assert_eq!(usual.len(), TIERS.len() - long.len());
         assert_eq!(choose(&["kernels".to_owned()], false).unwrap().len(), 1);
     }
 }

@@ -13,8 +13,9 @@ use crate::nested::{self, Binary};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::tiers::{Scenario, TIERS, Targets, Work};
+use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{cluster, demo, images, kernels, mutate, process, scenarios, test_program};
+use crate::{cluster, demo, images, kernels, mutate, process, real, scenarios, test_program};
 
 /// How units are run.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +79,7 @@ fn run_all(work: &[Work], how: How) -> Result<bool> {
             })?;
             let words = [words, how.words()].concat();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            Ok(cluster::run_scenarios(&words, sink)? == 0)
+            Ok(cluster::run_scenarios(Release::Usual, &words, sink)? == 0)
         }
         [work] => run_one(*work, how, sink),
         _ => bail!("only scenarios of one kind run in one batch"),
@@ -120,8 +121,16 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             })
         }
         Work::Kernel(version) => kernels::run(&[version.to_owned()], &[], sink),
+        Work::Kubernetes(release) => Ok(cluster::run_scenarios(release, &["--all"], sink)? == 0),
         Work::Mutations => mutate::run(None, how.long, sink),
         Work::Images => images::verify(sink),
+        Work::RealKit => real::run(&["prepare"], sink).map(|code| code == 0),
+        Work::Real(proxy) => {
+            let words = ["test", "--proxy", proxy];
+            let words = [&words[..], if how.long { &[] } else { &["--short"] }].concat();
+            Ok(real::run(&words, sink)? == 0)
+        }
+        Work::RealOperations => Ok(real::run(&["operations"], sink)? == 0),
         Work::Demo => Ok(demo::run(how.place, Mode::default(), sink)? == 0),
         Work::ClusterDemo => {
             // Nobody is there to look on.

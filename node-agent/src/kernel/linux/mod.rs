@@ -37,7 +37,7 @@ pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
 pub use servers::Servers;
 pub use sets::Sets;
-pub use sysctl::{apply as write_sysctl, read as read_sysctl};
+pub use sysctl::{apply as write_sysctl, read as read_sysctl, restore as restore_sysctl};
 
 /// The kernel of the network namespace that the opening thread was in.
 #[derive(Debug)]

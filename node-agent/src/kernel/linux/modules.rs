@@ -40,7 +40,13 @@ pub fn load(name: &str) -> Result<Loaded, KernelError> {
         return Ok(Loaded::Before);
     }
     let action = format!("load module {name}");
-    let load = tool::run("modprobe", &["--", name], None);
+    // Loaded without it, the module makes a device of its own, which nobody asked for.
+    let parameters: &[&str] = match name {
+        "dummy" => &["numdummies=0"],
+        _ => &[],
+    };
+    let words = [&["--", name], parameters].concat();
+    let load = tool::run("modprobe", &words, None);
     load.map(|_| Loaded::Now).map_err(|error| {
         let hint = "is the package with this kernel's modules installed, and may this process load them \
                     (CAP_SYS_MODULE)?";

@@ -51,6 +51,21 @@ pub fn apply(op: &Op) -> Result<(), KernelError> {
     }
 }
 
+/// Gives a setting a value that it had before.
+///
+/// # Errors
+/// What the system says.
+pub fn restore(name: &str, value: &str) -> Result<(), KernelError> {
+    // A list that was empty is written as an empty line.
+    std::fs::write(path(name), format!("{value}\n")).map_err(|error| {
+        let action = format!("set {name} to {value:?} again");
+        KernelError::new(
+            &action,
+            &format_args!("{error}; is /proc/sys writable for this process?"),
+        )
+    })
+}
+
 /// What to do about a setting that is not there.
 fn missing(name: &str) -> &'static str {
     if name.starts_with("net.bridge.") {

@@ -1,0 +1,102 @@
+//! Whether an installation works, by what the API server says.
+
+use anyhow::Context as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use portolan_crds::{ProxyConfig, ProxyPlan, condition as kind};
+
+/// Conditions of the ProxyConfig that have to be True.
+const OF_CONFIG: [&str; 3] = [
+    kind::ACCEPTED,
+    kind::AGENTS_MANAGED,
+    kind::ONLY_SERVICE_PROXY,
+];
+
+/// A line for each thing that was looked at, and whether it is as it should be. That it answers at all shows that the
+/// way to the API server works which the client takes.
+///
+/// # Errors
+/// The API server cannot be asked.
+pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
+    let configs: Api<ProxyConfig> = Api::all(client.clone());
+    let plans: Api<ProxyPlan> = Api::all(client.clone());
+    let config = configs
+        .get_opt("default")
+        .await
+        .context("read ProxyConfig default")?;
+    let plans = plans
+        .list(&ListParams::default())
+        .await
+        .context("list ProxyPlans")?;
+    let mut lines = Vec::new();
+    match &config {
+        None => lines.push((false, "there is no ProxyConfig default".to_owned())),
+        Some(config) => {
+            let status = config.status.as_ref();
+            let conditions = status.map_or(&[][..], |status| &status.conditions);
+            lines.extend(OF_CONFIG.map(|kind| judge("ProxyConfig default", conditions, kind)));
+        }
+    }
+    if plans.items.is_empty() {
+        lines.push((
+            false,
+            "there is no ProxyPlan: no node has a plan".to_owned(),
+        ));
+    }
+    lines.extend(plans.items.iter().map(|plan| {
+        let status = plan.status.as_ref();
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        judge(
+            &format!("node {}", plan.name_any()),
+            conditions,
+            kind::APPLIED,
+        )
+    }));
+    Ok(lines)
+}
+
+fn judge(object: &str, conditions: &[Condition], kind: &str) -> (bool, String) {
+    match conditions.iter().find(|condition| condition.type_ == kind) {
+        None => (false, format!("{object}: {kind} is not told")),
+        Some(Condition {
+            status,
+            reason,
+            message,
+            ..
+        }) => (
+            status == "True",
+            format!("{object}: {kind} {status} ({reason}): {message}"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::publish::{Judged, Verdict, condition};
+
+    #[test]
+    fn a_condition_that_is_not_true_or_not_told_is_shown_with_its_object() {
+        let of = |verdict| {
+            let judged = Judged {
+                verdict,
+                reason: "Why",
+            };
+            [condition(
+                kind::APPLIED,
+                judged,
+                "words",
+                None,
+                SystemTime::now(),
+            )]
+        };
+        let said = judge("node a", &of(Verdict::True), kind::APPLIED);
+        assert_eq!(said, (true, "node a: Applied True (Why): words".to_owned()));
+        assert!(!judge("node a", &of(Verdict::Unknown), kind::APPLIED).0);
+        let said = judge("node a", &[], kind::APPLIED);
+        assert_eq!(said, (false, "node a: Applied is not told".to_owned()));
+    }
+}

@@ -1,0 +1,144 @@
+//! The images of containers that tests start: agnhost, and what holds a pod's namespaces.
+//!
+//! Touches: the cache, `cc`, `buildah`. Nothing is fetched from a registry: both are made of sources that the tools
+//! were built from, and of the packages of the node.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::system::System;
+use crate::images::buildah::Store;
+use crate::{process, tools};
+
+/// Images in archives.
+pub(super) struct Images {
+    pub(super) archives: Vec<PathBuf>,
+    /// Names of images, and other names that the tests use for the same.
+    pub(super) tags: Vec<(String, String)>,
+}
+
+/// Makes them, by the names that the tests of this version ask for.
+///
+/// # Errors
+/// A build failed, or the tests name no such image.
+pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Images> {
+    let store = Store::make()?;
+    let wanted = Names::read(assets)?;
+    let sources = tools::sources_of_kubernetes()?;
+    let pause = folder.join("pause");
+    fs::create_dir_all(&pause)?;
+    let mut compile = process::program("cc")?;
+    compile
+        .args(["-Os", "-static", "-o"])
+        .arg(pause.join("pause"))
+        .arg(sources.join("build/pause/linux/pause.c"));
+    process::output(&mut compile).context("compiling the program that holds a pod's namespaces")?;
+    let agnhost = folder.join("agnhost");
+    fs::create_dir_all(&agnhost)?;
+    let mut copy = process::program("cp")?;
+    process::output(copy.arg("-a").arg(system.root()).arg(agnhost.join("root")))?;
+    let root = agnhost.join("root");
+    for unneeded in [
+        "usr/lib/modules",
+        "usr/local/bin",
+        "usr/local/sbin",
+        "opt/cni",
+    ] {
+        drop(fs::remove_dir_all(root.join(unneeded)));
+    }
+    fs::create_dir_all(root.join("uploads"))?;
+    fs::copy(assets.join("agnhost"), root.join("agnhost")).context("copying agnhost")?;
+    symlink("agnhost", root.join("agnhost-2"))?;
+    for name in ["localhost.crt", "localhost.key"] {
+        let source = sources.join("test/images/agnhost/porter").join(name);
+        fs::copy(&source, root.join(name))
+            .with_context(|| format!("copying {}", source.display()))?;
+    }
+    let mut archives = Vec::new();
+    for (name, contents, settings) in [
+        (
+            &wanted.pause,
+            &pause,
+            &[("--entrypoint", "[\"/pause\"]")][..],
+        ),
+        (
+            &wanted.agnhost,
+            &root,
+            &[("--entrypoint", "[\"/agnhost\"]"), ("--cmd", "pause")][..],
+        ),
+    ] {
+        let archive = folder.join(format!("image-{}.tar", archives.len()));
+        store.build_for_tests(contents, settings, &archive, name)?;
+        archives.push(archive);
+    }
+    for used in [pause, agnhost] {
+        fs::remove_dir_all(&used).with_context(|| format!("removing {}", used.display()))?;
+    }
+    let others = wanted.same.into_iter();
+    let tags = others.map(|other| (wanted.agnhost.clone(), other));
+    Ok(Images {
+        archives,
+        tags: tags.collect(),
+    })
+}
+
+/// What the tests call the images.
+struct Names {
+    agnhost: String,
+    /// Other images that it can stand for.
+    same: Vec<String>,
+    pause: String,
+}
+
+impl Names {
+    fn read(assets: &Path) -> Result<Self> {
+        let mut list = process::built(&assets.join("e2e.test"))?;
+        Self::of(&process::output(list.arg("--list-images"))?)
+    }
+
+    fn of(list: &str) -> Result<Self> {
+        let find = |part: &str| {
+            let lines = list.lines().map(str::trim);
+            lines
+                .filter(|line| line.contains(part))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let mut agnhost = find("/e2e-test-images/agnhost:");
+        let pause = find("/pause:").pop();
+        let (Some(first), Some(pause)) = (agnhost.pop(), pause) else {
+            bail!("`e2e.test --list-images` names no agnhost or no pause image");
+        };
+        // Tests start programs of Debian in these two, and ours has them all.
+        agnhost.extend(
+            ["/distroless-iptables:", "/e2e-test-images/busybox:"]
+                .into_iter()
+                .flat_map(find),
+        );
+        Ok(Self {
+            agnhost: first,
+            same: agnhost,
+            pause,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_have_the_names_that_the_tests_ask_for() {
+        let list = "x.example/private/agnhost:1\nr.example/e2e-test-images/agnhost:2.5\n\
+                    r.example/pause:3.10\nr.example/e2e-test-images/agnhost:2.6\n";
+        let names = Names::of(list).unwrap();
+        assert_eq!(names.agnhost, "r.example/e2e-test-images/agnhost:2.6");
+        assert_eq!(names.same, ["r.example/e2e-test-images/agnhost:2.5"]);
+        assert_eq!(names.pause, "r.example/pause:3.10");
+        let error = Names::of("r.example/other:1\n").map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("agnhost"), "{error}");
+    }
+}

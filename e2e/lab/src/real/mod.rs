@@ -1,0 +1,49 @@
+//! `cargo lab real`: a cluster of emulated machines with real kubelets, and Kubernetes' own tests on it.
+//!
+//! This part makes what the machines boot from; `portolan-scenarios real` runs them.
+
+mod images;
+mod store;
+mod system;
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::nested::{self, Profile, Programs, SCENARIOS};
+use crate::{packages, process, progress, scenarios, tools};
+
+/// Prepares what `portolan-scenarios real` needs, runs it with these arguments and returns its exit status. With
+/// `prepare` alone that is all.
+///
+/// # Errors
+/// The machine cannot be prepared, or a build failed.
+pub(crate) fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    let versions = packages::ensure()?;
+    let assets = tools::ensure_with_nodes()?;
+    let system = system::prepare(&versions, &assets)?;
+    let programs = Programs::build(Profile::Dev)?;
+    let store = store::prepare(&system, &assets, &programs)?;
+    if words == ["prepare"] {
+        return Ok(0);
+    }
+    let root = nested::root();
+    let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
+    command
+        .arg("real")
+        .args(words)
+        .args(file("--kernel", &system.kernel()))
+        .args(file("--initrd", &system.initrd()))
+        .args(file("--system", &system.disk()))
+        .args(file("--store", &store))
+        .args(file("--chart", &root.join("charts/portolan")))
+        .args(file("--files", &root.join("e2e")))
+        .envs(progress::for_programs())
+        .env(tools::ASSETS, &assets);
+    Ok(scenarios::exit_code(nested::stream(&mut command, sink)?))
+}
+
+fn file(flag: &str, path: &Path) -> [String; 2] {
+    [flag.to_owned(), path.display().to_string()]
+}

@@ -1,0 +1,191 @@
+//! A cluster of emulated machines with real kubelets: `portolan-scenarios real up`, `down` and `test`.
+//!
+//! Control plane and names are served by programs of this machine, in a network namespace of their own; nodes boot
+//! in QEMU from disks that `cargo lab real` prepares. Nothing of it reaches a network outside.
+
+mod cluster;
+mod compare;
+mod host_port;
+mod inspector;
+mod load;
+mod network;
+mod node;
+mod node_files;
+mod operations;
+mod proxy;
+mod suite;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand, value_parser};
+
+use crate::scenario::{Checks, Stage};
+use crate::stop;
+use cluster::Cluster;
+use proxy::Proxy;
+
+/// Nodes have a digit as their number.
+const MOST_NODES: i64 = 3;
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What is asked for, and what the lab has prepared.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    kit: Kit,
+}
+
+/// Files that nodes are made of.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Kit {
+    /// The kernel of the nodes.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    kernel: PathBuf,
+    /// Their first file system.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    initrd: PathBuf,
+    /// The disk with their system.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    system: PathBuf,
+    /// The disk with images of containers.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    store: PathBuf,
+    /// The chart.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    chart: PathBuf,
+    /// Tables of tests.
+    #[arg(long, global = true, hide = true)]
+    files: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The folder of tables.
+    #[must_use]
+    pub(crate) fn files(&self) -> Option<PathBuf> {
+        self.kit.files.clone()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Stands a cluster up and says how to reach it; stays until Ctrl-C or `down`.
+    Up(Choice),
+    /// Ends a cluster that stands, and removes what one has left.
+    Down,
+    /// Stands a cluster up, runs Kubernetes' own tests of networks on it, and takes it down.
+    Test(Test),
+    /// Stands a cluster up, and does with Portolan what people do: install with a look before, another image under load,
+    /// a node that restarts, an uninstall that leaves nodes as they were.
+    Operations(Choice),
+    /// Prints the results of several runs beside each other, as a table of Markdown.
+    Compare {
+        /// Files that `test --results` wrote, each named after its proxy.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Choice {
+    /// What serves Services.
+    #[arg(long, value_enum, default_value_t = Proxy::Portolan)]
+    proxy: Proxy,
+    /// How many nodes.
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=MOST_NODES))]
+    nodes: u8,
+    /// Where logs go, which stay; by default a folder that goes with the cluster.
+    #[arg(long, value_name = "FOLDER")]
+    logs: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Test {
+    #[command(flatten)]
+    cluster: Choice,
+    /// Runs ten tests instead of all.
+    #[arg(long, conflicts_with = "focus")]
+    short: bool,
+    /// Runs the tests whose names match this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    focus: Option<String>,
+    /// How many tests run side by side.
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=8))]
+    streams: u8,
+    /// Writes the verdict of each test to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+}
+
+/// Does what is asked for and returns whether all is well.
+///
+/// # Errors
+/// When something is missing, or a part does not come up in time.
+pub(crate) fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
+    match &arguments.what {
+        What::Down => network::remove(stage).map(|()| true),
+        What::Compare { files } => {
+            stage.console.line(&compare::table(files)?);
+            Ok(true)
+        }
+        What::Up(choice) => {
+            let cluster = Cluster::start(stage, &arguments.kit, choice)?;
+            cluster.announce(stage);
+            while !stop::asked() {
+                cluster.check_running()?;
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Ok(true)
+        }
+        What::Test(test) => {
+            let cluster = Cluster::start(stage, &arguments.kit, &test.cluster)?;
+            judged(stage, &cluster, |checks| {
+                run_tests(stage, &cluster, test, checks)
+            })
+        }
+        What::Operations(choice) => {
+            let cluster = Cluster::without_portolan(stage, &arguments.kit, choice)?;
+            judged(stage, &cluster, |checks| {
+                operations::run(stage, &cluster, checks)
+            })
+        }
+    }
+}
+
+/// Runs checks and closes with their sum.
+fn judged(
+    stage: &Stage,
+    cluster: &Cluster,
+    run: impl FnOnce(&mut Checks) -> Result<()>,
+) -> Result<bool> {
+    let mut checks = Checks::new(stage.console);
+    run(&mut checks).map_err(|error| cluster.with_logs(error))?;
+    stage.console.line("");
+    stage.console.line(&checks.to_string());
+    Ok(checks.all_passed())
+}
+
+fn run_tests(stage: &Stage, cluster: &Cluster, test: &Test, checks: &mut Checks) -> Result<()> {
+    let table = table::Table::read(stage)?;
+    let chosen = match (&test.focus, test.short) {
+        (Some(focus), _) => table::Chosen::matching(focus),
+        (None, true) => table.short(),
+        (None, false) => table.all(),
+    };
+    let outcomes = suite::run(stage, cluster, &chosen, test.streams)?;
+    suite::judge(stage, &outcomes, &chosen, checks);
+    if test.focus.is_none() && test.cluster.nodes > 1 {
+        host_port::run(stage, cluster, checks)?;
+    }
+    cluster.check_running()?;
+    if let Some(path) = &test.results {
+        let text = serde_json::to_string_pretty(&outcomes)?;
+        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What serves Services: Portolan, installed by its chart, or kube-proxy of the cluster's version.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::cluster::Cluster;
+use super::network::CONTROL_PLANE;
+use crate::control_plane::Reach;
+use crate::program::Program;
+use crate::scenario::Stage;
+
+/// Where the images of Portolan are said to be in the nodes' stores; there is no such registry.
+const REPOSITORY: &str = "lab.example/portolan";
+pub(super) const NAMESPACE: &str = "portolan";
+/// The agents of a cluster where none were ever changed in waves.
+pub(super) const AGENTS: &str = "daemonset/portolan-agent-blue";
+/// Pods of agents.
+const AGENT_PODS: &str = "app.kubernetes.io/component=agent";
+/// Kubernetes' tests use an external IP, and no address is served as one unless the operator allows it.
+const EXTERNAL_IPS: &str = "config.spec.settings.externalIPs.allowedCIDRs={203.0.113.0/24}";
+/// From the install to the last agent; seen: 71 s.
+const INSTALLED: Duration = Duration::from_secs(300);
+/// Until kube-proxy has written its first rules; seen: 8 s.
+const FIRST_RULES: Duration = Duration::from_secs(120);
+
+/// What serves Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Proxy {
+    /// Portolan, by its chart.
+    Portolan,
+    /// kube-proxy with IPVS.
+    Ipvs,
+    /// kube-proxy with iptables.
+    Iptables,
+    /// kube-proxy with nftables.
+    Nftables,
+}
+
+impl Proxy {
+    /// For people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Portolan => "Portolan",
+            Self::Ipvs => "kube-proxy (ipvs)",
+            Self::Iptables => "kube-proxy (iptables)",
+            Self::Nftables => "kube-proxy (nftables)",
+        }
+    }
+
+    /// The mode of kube-proxy.
+    pub(super) fn mode(self) -> Option<&'static str> {
+        match self {
+            Self::Portolan => None,
+            Self::Ipvs => Some("ipvs"),
+            Self::Iptables => Some("iptables"),
+            Self::Nftables => Some("nftables"),
+        }
+    }
+
+    /// Brings it, and waits until it has programmed each node.
+    pub(super) fn install(self, stage: &Stage, cluster: &Cluster) -> Result<()> {
+        if self == Self::Portolan {
+            return install_chart(stage, cluster, &["--set", EXTERNAL_IPS]);
+        }
+        let runs = || cluster.check_running();
+        stage
+            .waits
+            .eventually_while("kube-proxy on each node", FIRST_RULES, runs, || {
+                for node in cluster.node_names() {
+                    let path = format!("/api/v1/nodes/{node}:10256/proxy/healthz");
+                    cluster.plane.kubectl(&["get", "--raw", &path])?;
+                }
+                Ok(())
+            })
+    }
+}
+
+/// Installs the chart with the least that it needs and these options, and waits until all agents are Ready.
+pub(super) fn install_chart(stage: &Stage, cluster: &Cluster, options: &[&str]) -> Result<()> {
+    let chart = cluster.chart.display().to_string();
+    let values = [
+        format!("image.repository={REPOSITORY}"),
+        format!("apiServer.host={CONTROL_PLANE}"),
+        format!("apiServer.port={}", cluster.plane.port()),
+    ];
+    let values = values.iter().flat_map(|value| ["--set", value]);
+    let values: Vec<&str> = values.collect();
+    let words = [
+        "install",
+        "portolan",
+        &chart,
+        "--create-namespace",
+        "--timeout",
+        "10m",
+    ];
+    helm(cluster, &[&words, &values[..], options].concat())?;
+    let runs = || cluster.check_running();
+    let ready = || all_ready(cluster);
+    stage
+        .waits
+        .eventually_while("an agent on each node", INSTALLED, runs, ready)
+}
+
+/// Runs helm as administrator, in the namespace of the release.
+pub(super) fn helm(cluster: &Cluster, words: &[&str]) -> Result<String> {
+    let config = cluster.plane.kubeconfig(Reach::Here).display().to_string();
+    let own = ["--kubeconfig", &config, "--namespace", NAMESPACE];
+    Program::Helm.run(&[words, &own].concat())
+}
+
+/// Whether each node has an agent that is Ready.
+pub(super) fn all_ready(cluster: &Cluster) -> Result<()> {
+    let words = [
+        "get", "pods", "-n", NAMESPACE, "-l", AGENT_PODS, "-o", "json",
+    ];
+    let pods: Value = serde_json::from_str(&cluster.plane.kubectl(&words)?)?;
+    let pods = pods["items"].as_array().into_iter().flatten();
+    let ready = pods.filter(|pod| pod["status"]["containerStatuses"][0]["ready"] == true);
+    let (ready, wanted) = (ready.count(), cluster.node_names().count());
+    ensure!(ready == wanted, "{ready} of {wanted} agents are Ready");
+    Ok(())
+}
