@@ -27,18 +27,27 @@ pub struct SettingsBefore {
 }
 
 impl SettingsBefore {
+    /// Nothing on record, whatever the directory holds.
+    #[must_use]
+    pub fn none(directory: &Path) -> Self {
+        Self {
+            path: directory.join(FILE),
+            settings: BTreeMap::new(),
+        }
+    }
+
     /// What is on record in this directory; nothing where there is no record.
     ///
     /// # Errors
     /// When the file is there and cannot be read, or is not what this program wrote.
     pub fn read(directory: &Path) -> io::Result<Self> {
-        let path = directory.join(FILE);
-        let settings = match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+        let mut found = Self::none(directory);
+        match std::fs::read(&found.path) {
+            Ok(bytes) => found.settings = serde_json::from_slice(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
-        Ok(Self { path, settings })
+        }
+        Ok(found)
     }
 
     /// Notes that a setting was written. The first value before stays.
@@ -113,5 +122,12 @@ mod tests {
         );
         std::fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(SettingsBefore::read(folder.path()).is_err());
+        SettingsBefore::none(folder.path()).remove().unwrap();
+        assert!(
+            SettingsBefore::read(folder.path())
+                .unwrap()
+                .all()
+                .is_empty()
+        );
     }
 }

@@ -58,7 +58,7 @@ pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
 
 fn judge(object: &str, conditions: &[Condition], kind: &str) -> (bool, String) {
     match conditions.iter().find(|condition| condition.type_ == kind) {
-        None => (false, format!("{object}: {kind} is not told")),
+        None => (false, format!("{object}: {kind} is not reported")),
         Some(Condition {
             status,
             reason,
@@ -97,6 +97,6 @@ mod tests {
         assert_eq!(said, (true, "node a: Applied True (Why): words".to_owned()));
         assert!(!judge("node a", &of(Verdict::Unknown), kind::APPLIED).0);
         let said = judge("node a", &[], kind::APPLIED);
-        assert_eq!(said, (false, "node a: Applied is not told".to_owned()));
+        assert_eq!(said, (false, "node a: Applied is not reported".to_owned()));
     }
 }

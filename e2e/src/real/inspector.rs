@@ -100,7 +100,7 @@ pub(super) fn pictures(cluster: &Cluster) -> Result<Vec<Picture>> {
     cluster.node_names().map(look).collect()
 }
 
-/// Starts a node anew, as an operator does who does not ask.
+/// Restarts a node at once, without a shutdown.
 pub(super) fn restart(cluster: &Cluster, node: &str) -> Result<()> {
     // The answer is lost with the node.
     drop(inside(

@@ -114,6 +114,12 @@ pub(super) fn judge(stage: &Stage, outcomes: &[Outcome], chosen: &Chosen, checks
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
     let skipped = outcomes.len() - passed - failed;
     checks.count(passed, failed);
+    for outcome in outcomes.iter().filter(|outcome| outcome.runs > 1) {
+        let name = &outcome.name;
+        stage
+            .console
+            .line(&format!("run twice, because the first run failed: {name}"));
+    }
     for part in &chosen.required {
         let ran =
             |one: &&Outcome| one.name.contains(part) && !matches!(one.verdict, Verdict::Skipped(_));

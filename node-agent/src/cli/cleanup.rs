@@ -64,8 +64,12 @@ impl Cleanup {
             done += count;
             failures.extend(failed.iter().map(ToString::to_string));
         }
-        let before = SettingsBefore::read(&self.state.state_dir);
-        let before = before.context("read what kernel settings were before")?;
+        // A damaged record keeps nothing else from being removed.
+        let directory = &self.state.state_dir;
+        let before = SettingsBefore::read(directory).unwrap_or_else(|problem| {
+            warn!(%problem, "kernel settings stay as they are");
+            SettingsBefore::none(directory)
+        });
         for (name, setting) in before.all() {
             let found = read_sysctl(&name.as_str().into()).map(|(_, found)| found);
             // Somebody else may have other wishes by now.

@@ -20,7 +20,7 @@ pub(super) struct Doctor {
     #[arg(long)]
     all: bool,
     /// The node never ran an agent: kernel settings that `portolan-agent init` writes, and a plan that is not there, are
-    /// not told as wrong.
+    /// not reported as problems.
     #[arg(long)]
     before_install: bool,
     /// This node's name; with it, a plan on disk that came with a copied disk is told.

@@ -51,7 +51,7 @@ const PACKAGES: &[&str] = &[
     "tcpdump",
     "wget",
 ];
-/// Programs of ours on it: static, from `e2e/tools`.
+/// Programs on it that are built from `e2e/tools`: they are static.
 const PROGRAMS: &[&str] = &[
     "containerd",
     "containerd-shim-runc-v2",
