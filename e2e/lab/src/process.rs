@@ -123,7 +123,7 @@ pub fn own(priority: Priority) -> Result<Command> {
             let mut command = program("nice")?;
             let inner = built(Path::new(&path))?;
             command
-                .arg("--adjustment=10")
+                .arg("--adjustment=19")
                 .arg(inner.get_program())
                 .args(inner.get_args());
             Ok(command)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::network::{self, CONTROL_PLANE, NAMESPACE, Network};
 use super::node::Node;
-use super::node_files::{self, Common, DNS, PODS};
+use super::node_files::{self, Common, DNS, FLANNEL, PODS};
 use super::{Choice, Kit};
 use crate::control_plane::{ControlPlane, ForNodes, Options, Reach};
 use crate::harness::logs;
@@ -83,6 +83,7 @@ impl Cluster {
         let common = Common {
             nodes: choice.nodes,
             proxy: choice.proxy,
+            network: choice.network,
             server: format!("https://{CONTROL_PLANE}:{}", plane.port()),
             authority: plane.authority_pem(),
             pause: &pause,
@@ -274,10 +275,32 @@ fn objects(nodes: u8) -> Result<String> {
         "addressType": "IPv4", "ports": ports,
         "endpoints": [{"addresses": [CONTROL_PLANE], "conditions": {"ready": true}}],
     });
-    let items: Vec<Value> = (1..=nodes).map(node).chain([service, slice]).collect();
+    let nodes = (1..=nodes).map(node);
+    let items: Vec<Value> = nodes.chain([service, slice]).chain(flannel()).collect();
     Ok(serde_json::to_string(
         &json!({"apiVersion": "v1", "kind": "List", "items": items}),
     )?)
+}
+
+/// What flannel may do, as its own documentation grants it.
+fn flannel() -> [Value; 2] {
+    let rule = |resource: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [resource], "verbs": verbs});
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": FLANNEL},
+        "rules": [
+            rule("pods", &["get"]),
+            rule("nodes", &["get", "list", "watch"]),
+            rule("nodes/status", &["patch"]),
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": FLANNEL},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": FLANNEL},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": FLANNEL}],
+    });
+    [role, binding]
 }
 
 /// Answers questions for names outside of the nodes, behind a Service as in any cluster.

@@ -17,6 +17,8 @@ use crate::scenario::Stage;
 const NAMESPACE: &str = "load";
 /// The port of the Service on each node.
 const NODE_PORT: u16 = 30080;
+/// Until a new Service answers on a node.
+const NEW_SERVICE: Duration = Duration::from_secs(30);
 const STARTED: Duration = Duration::from_secs(240);
 /// Between two requests to a node.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,7 +38,8 @@ impl Load {
     /// Starts a server on each node, a Service before them, and a client for each node's port.
     pub(super) fn start(stage: &Stage, cluster: &Cluster) -> Result<Self> {
         cluster.make_namespace(stage, NAMESPACE)?;
-        cluster.plane.apply(&objects(cluster)?)?;
+        cluster.plane.apply(&servers(cluster)?)?;
+        cluster.plane.apply(&service(NODE_PORT).to_string())?;
         cluster.wait_for_pods(stage, NAMESPACE, STARTED)?;
         let limit = stage.waits.limit(ANSWER);
         let nodes = u8::try_from(cluster.node_names().count())?;
@@ -44,7 +47,7 @@ impl Load {
         for number in 1..=nodes {
             stage
                 .waits
-                .eventually("a first answer", ANSWER, || ask(number, limit))?;
+                .eventually("a first answer", ANSWER, || ask(number, NODE_PORT, limit))?;
         }
         let end = Arc::<AtomicBool>::default();
         let begun = Instant::now();
@@ -54,7 +57,7 @@ impl Load {
                 let mut all = Vec::new();
                 while !end.load(Ordering::Relaxed) {
                     let at = begun.elapsed().as_secs_f64();
-                    let asked = ask(number, limit);
+                    let asked = ask(number, NODE_PORT, limit);
                     all.push(asked.with_context(|| format!("node {number} at {at:.1} s")));
                     std::thread::sleep(PAUSE);
                 }
@@ -89,10 +92,22 @@ impl Load {
     }
 }
 
-fn ask(number: u8, limit: Duration) -> Result<()> {
+/// Whether one more Service before the same servers, with this port on each node, answers on each of them.
+pub(super) fn new_service_answers(stage: &Stage, cluster: &Cluster, port: u16) -> Result<()> {
+    cluster.plane.apply(&service(port).to_string())?;
+    let nodes = u8::try_from(cluster.node_names().count())?;
+    let limit = stage.waits.limit(ANSWER);
+    (1..=nodes).try_for_each(|number| {
+        let asked = || ask(number, port, limit);
+        let answer = stage.waits.eventually("an answer", NEW_SERVICE, asked);
+        answer.with_context(|| format!("node {number}, port {port}"))
+    })
+}
+
+fn ask(number: u8, port: u16, limit: Duration) -> Result<()> {
     let started = Instant::now();
     let [node, _] = addresses(number);
-    let address = format!("{node}:{NODE_PORT}").parse()?;
+    let address = format!("{node}:{port}").parse()?;
     let mut stream = TcpStream::connect_timeout(&address, limit).context("connect")?;
     stream.set_read_timeout(Some(limit))?;
     stream.write_all(b"GET /hostname HTTP/1.0\r\n\r\n")?;
@@ -103,7 +118,7 @@ fn ask(number: u8, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-fn objects(cluster: &Cluster) -> Result<String> {
+fn servers(cluster: &Cluster) -> Result<String> {
     let image = image(AGNHOST)?;
     let pod = |node: &str| {
         json!({
@@ -118,13 +133,17 @@ fn objects(cluster: &Cluster) -> Result<String> {
             },
         })
     };
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "server", "namespace": NAMESPACE},
+    let items: Vec<Value> = cluster.node_names().map(pod).collect();
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+}
+
+fn service(port: u16) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": format!("server-{port}"), "namespace": NAMESPACE},
         "spec": {
             "type": "NodePort", "selector": {"app": "server"},
-            "ports": [{"port": 80, "targetPort": 8080, "nodePort": NODE_PORT}],
+            "ports": [{"port": 80, "targetPort": 8080, "nodePort": port}],
         },
-    });
-    let items: Vec<Value> = cluster.node_names().map(pod).chain([service]).collect();
-    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+    })
 }

@@ -13,6 +13,7 @@ mod node;
 mod node_files;
 mod operations;
 mod proxy;
+mod skew;
 mod suite;
 mod table;
 
@@ -25,6 +26,7 @@ use clap::{Args, Subcommand, value_parser};
 use crate::scenario::{Checks, Stage};
 use crate::stop;
 use cluster::Cluster;
+use network::Pods;
 use proxy::Proxy;
 
 /// Nodes have a digit as their number.
@@ -43,6 +45,12 @@ pub(crate) struct Arguments {
 /// Files that nodes are made of.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Kit {
+    /// The model of their processors.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    cpu: String,
+    /// For the command line of their kernel.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    boot: String,
     /// The kernel of the nodes.
     #[arg(long, global = true, default_value = "none", hide = true)]
     kernel: PathBuf,
@@ -58,6 +66,9 @@ pub(crate) struct Kit {
     /// The chart.
     #[arg(long, global = true, default_value = "none", hide = true)]
     chart: PathBuf,
+    /// The chart of an earlier revision.
+    #[arg(long, global = true, default_value = "none", hide = true)]
+    earlier: PathBuf,
     /// Tables of tests.
     #[arg(long, global = true, hide = true)]
     files: Option<PathBuf>,
@@ -82,6 +93,8 @@ enum What {
     /// Stands a cluster up, and does with Portolan what people do: install with a look before, another image under load,
     /// a node that restarts, an uninstall that leaves nodes as they were.
     Operations(Choice),
+    /// Stands a cluster up with an installation of an earlier revision, and brings it to this one and back.
+    Skew(Skew),
     /// Prints the results of several runs beside each other, as a table of Markdown.
     Compare {
         /// Files that `test --results` wrote, each named after its proxy.
@@ -96,12 +109,24 @@ pub(crate) struct Choice {
     /// What serves Services.
     #[arg(long, value_enum, default_value_t = Proxy::Portolan)]
     proxy: Proxy,
+    /// What carries packets of pods between nodes.
+    #[arg(long, value_enum, default_value_t = Pods::Bridge)]
+    network: Pods,
     /// How many nodes.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=MOST_NODES))]
     nodes: u8,
     /// Where logs go, which stay; by default a folder that goes with the cluster.
     #[arg(long, value_name = "FOLDER")]
     logs: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Skew {
+    #[command(flatten)]
+    cluster: Choice,
+    /// The earlier revision, as git names it; by default the one in `e2e/real/earlier`.
+    #[arg(long, default_value = "the usual one")]
+    revision: String,
 }
 
 #[derive(Debug, Args)]
@@ -148,6 +173,15 @@ pub(crate) fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
                 run_tests(stage, &cluster, test, checks)
             })
         }
+        What::Skew(skew) => {
+            let cluster = Cluster::without_portolan(stage, &arguments.kit, &skew.cluster)?;
+            let earlier = &arguments.kit.earlier;
+            let title = format!("an earlier revision: {}", skew.revision);
+            stage.console.heading(&title);
+            judged(stage, &cluster, |checks| {
+                skew::run(stage, &cluster, earlier, checks)
+            })
+        }
         What::Operations(choice) => {
             let cluster = Cluster::without_portolan(stage, &arguments.kit, choice)?;
             judged(stage, &cluster, |checks| {
@@ -181,6 +215,13 @@ fn run_tests(stage: &Stage, cluster: &Cluster, test: &Test, checks: &mut Checks)
     suite::judge(stage, &outcomes, &chosen, checks);
     if test.focus.is_none() && test.cluster.nodes > 1 {
         host_port::run(stage, cluster, checks)?;
+    }
+    for node in cluster.node_names() {
+        let healthy = proxy::healthy(cluster, node);
+        checks.check(
+            &format!("{node}: /healthz of its service proxy answers 200"),
+            healthy,
+        );
     }
     cluster.check_running()?;
     if let Some(path) = &test.results {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -23,6 +24,15 @@ pub(super) const CONTROL_PLANE: &str = "192.168.50.1";
 /// The same as an address.
 pub(super) fn control_plane() -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 50, 1)
+}
+
+/// What carries packets of pods between nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pods {
+    /// A bridge on each node, and a route to each other node.
+    Bridge,
+    /// The same bridge, and flannel's VXLAN.
+    Flannel,
 }
 
 /// How long a cluster may need to end.

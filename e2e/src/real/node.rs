@@ -12,8 +12,8 @@ use crate::program::{Program, Running};
 
 /// Of each, MB.
 const MEMORY: u32 = 3500;
-/// No mitigations: they cost time and protect nobody here. A kernel that falls over starts again, as a node does.
-const KERNEL: &str = "console=ttyS0 quiet panic=5 oops=panic mitigations=off";
+/// A kernel that falls over starts again, as a node does.
+const KERNEL: &str = "console=ttyS0 quiet panic=5 oops=panic";
 
 /// A node that runs; dropping it ends it.
 #[derive(Debug)]
@@ -69,14 +69,15 @@ impl Node {
 }
 
 fn arguments(number: u8, kit: &Kit, files: &Path, console: &Path) -> Vec<String> {
-    let fixed = "-nodefaults -no-user-config -display none -accel tcg,thread=multi -cpu max -smp 2 \
+    let fixed = "-nodefaults -no-user-config -display none -accel tcg,thread=multi -smp 2 \
         -device virtio-rng-pci";
     let mut all: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
     let mut add = |option: &str, value: String| all.extend([option.to_owned(), value]);
+    add("-cpu", kit.cpu.clone());
     add("-m", MEMORY.to_string());
     add("-kernel", text(&kit.kernel));
     add("-initrd", text(&kit.initrd));
-    add("-append", KERNEL.to_owned());
+    add("-append", format!("{KERNEL} {}", kit.boot));
     add("-serial", format!("file:{}", console.display()));
     for (disk, path) in [&kit.system, &kit.store, files].into_iter().enumerate() {
         let path = path.display();

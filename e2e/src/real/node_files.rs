@@ -4,7 +4,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::network::{CONTROL_PLANE, addresses, pods};
+use super::network::{CONTROL_PLANE, Pods, addresses, pods};
 use super::proxy::Proxy;
 
 /// The cluster's DNS.
@@ -12,10 +12,14 @@ pub(super) const DNS: &str = "10.96.0.10";
 /// Ranges of all pods, one a family.
 pub(super) const PODS: &str = "10.244.0.0/16,fd00:10:244::/56";
 
+/// flannel's user.
+pub(super) const FLANNEL: &str = "lab:flannel";
+
 /// What is common to all nodes.
 pub(super) struct Common<'a> {
     pub(super) nodes: u8,
     pub(super) proxy: Proxy,
+    pub(super) network: Pods,
     /// The API server, as nodes reach it.
     pub(super) server: String,
     /// The certificate of its authority.
@@ -29,7 +33,7 @@ pub(super) fn name(number: u8) -> String {
     format!("node{number}")
 }
 
-/// What a node or kube-proxy proves itself with.
+/// What a node, kube-proxy or flannel proves itself with.
 pub(super) fn token(user: &str) -> String {
     format!("token-of-{user}")
 }
@@ -47,7 +51,9 @@ pub(super) fn tokens(nodes: u8) -> String {
         "{},system:kube-proxy,kube-proxy,\"\"\n",
         token("kube-proxy")
     );
-    (1..=nodes).map(kubelet).chain([kube_proxy]).collect()
+    let flannel = format!("{},{FLANNEL},flannel,\"\"\n", token("flannel"));
+    let others = [kube_proxy, flannel];
+    (1..=nodes).map(kubelet).chain(others).collect()
 }
 
 /// The files of a node by their path below the root.
@@ -56,17 +62,21 @@ pub(super) fn of(number: u8, common: &Common<'_>) -> Result<Vec<(&'static str, S
     let [v4, v6] = addresses(number);
     let mut files = vec![
         ("etc/lab/node", format!("NODE={name}\nNODE_IPS={v4},{v6}\n")),
-        ("etc/lab/network", network(number, common.nodes)),
+        ("etc/lab/network", network(number, common)),
         ("etc/resolv.conf", format!("nameserver {CONTROL_PLANE}\n")),
         ("etc/kubernetes/ca.crt", common.authority.clone()),
         ("etc/kubernetes/kubelet.conf", kubeconfig(&name, common)),
         ("etc/kubernetes/kubelet.yaml", kubelet().to_string()),
         ("etc/containerd/config.toml", runtime(common.pause)),
         (
-            "etc/cni/net.d/10-lab.conflist",
+            "etc/lab/network-plugins",
             network_plugins(number).to_string(),
         ),
     ];
+    if common.network == Pods::Flannel {
+        files.push(("etc/kubernetes/flannel.conf", kubeconfig("flannel", common)));
+        files.push(("etc/lab/flannel", flannel().to_string()));
+    }
     if let Some(mode) = common.proxy.mode() {
         files.push((
             "etc/kubernetes/kube-proxy.conf",
@@ -78,13 +88,17 @@ pub(super) fn of(number: u8, common: &Common<'_>) -> Result<Vec<(&'static str, S
 }
 
 /// Commands for a shell: addresses of the node, and routes to the pods of others.
-fn network(number: u8, nodes: u8) -> String {
+fn network(number: u8, common: &Common<'_>) -> String {
     let [v4, v6] = addresses(number);
     let mut text = format!(
         "ip address add {v4}/24 dev eth0\nip address add {v6}/64 dev eth0 nodad\nip link set eth0 up\n\
          ip route add default via {CONTROL_PLANE}\nip route add default via fd00:50::1\n"
     );
-    for other in (1..=nodes).filter(|other| *other != number) {
+    let others = match common.network {
+        Pods::Bridge => common.nodes,
+        Pods::Flannel => 0,
+    };
+    for other in (1..=others).filter(|other| *other != number) {
         let [v4, v6] = addresses(other);
         let [pods_v4, pods_v6] = pods(other);
         text += &format!("ip route add {pods_v4} via {v4}\nip route add {pods_v6} via {v6}\n");
@@ -142,7 +156,7 @@ fn network_plugins(number: u8) -> Value {
         "cniVersion": "1.0.0", "name": "lab",
         "plugins": [
             {
-                "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+                "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "mtu": 1500,
                 "ipam": {
                     "type": "host-local",
                     "ranges": [[{"subnet": v4}], [{"subnet": v6}]],
@@ -151,6 +165,15 @@ fn network_plugins(number: u8) -> Value {
             },
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
+    })
+}
+
+/// flannel's network, as its documentation writes it.
+fn flannel() -> Value {
+    let [v4, v6] = PODS.split_once(',').map_or([PODS; 2], <[&str; 2]>::from);
+    json!({
+        "EnableIPv4": true, "Network": v4, "EnableIPv6": true, "IPv6Network": v6,
+        "Backend": {"Type": "vxlan"},
     })
 }
 

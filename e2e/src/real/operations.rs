@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::inspector::{self, Picture};
@@ -77,14 +76,8 @@ impl Work<'_> {
     }
 
     fn healthy(&self) -> Result<()> {
-        for node in self.cluster.node_names() {
-            let path = format!("/api/v1/nodes/{node}:10256/proxy/healthz");
-            self.cluster
-                .plane
-                .kubectl(&["get", "--raw", &path])
-                .with_context(|| format!("node {node}"))?;
-        }
-        Ok(())
+        let mut nodes = self.cluster.node_names();
+        nodes.try_for_each(|node| proxy::healthy(self.cluster, node))
     }
 
     fn test(&self) -> Result<()> {
@@ -112,28 +105,7 @@ impl Work<'_> {
         ];
         proxy::helm(self.cluster, &words)?;
         self.until("the other image on all nodes", UPGRADED, || {
-            let words = ["get", "pods", "-n", NAMESPACE, "-o", "json"];
-            let pods: Value = serde_json::from_str(&self.cluster.plane.kubectl(&words)?)?;
-            let pods = pods["items"].as_array().into_iter().flatten();
-            let agents = pods
-                .filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == "agent");
-            let mut fine = 0;
-            for pod in agents {
-                let container = &pod["status"]["containerStatuses"][0];
-                let image = pod["spec"]["containers"][0]["image"]
-                    .as_str()
-                    .unwrap_or_default();
-                ensure!(
-                    image.ends_with(OTHER_TAG) && container["ready"] == true,
-                    "{}: {image}, ready {}",
-                    pod["metadata"]["name"],
-                    container["ready"]
-                );
-                fine += 1;
-            }
-            let nodes = self.cluster.node_names().count();
-            ensure!(fine == nodes, "{fine} agents for {nodes} nodes");
-            Ok(())
+            proxy::all_have(self.cluster, OTHER_TAG)
         })
     }
 

@@ -1,5 +1,6 @@
 //! What serves Services: Portolan, installed by its chart, or kube-proxy of the cluster's version.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -69,18 +70,32 @@ impl Proxy {
         stage
             .waits
             .eventually_while("kube-proxy on each node", FIRST_RULES, runs, || {
-                for node in cluster.node_names() {
-                    let path = format!("/api/v1/nodes/{node}:10256/proxy/healthz");
-                    cluster.plane.kubectl(&["get", "--raw", &path])?;
-                }
-                Ok(())
+                cluster
+                    .node_names()
+                    .try_for_each(|node| healthy(cluster, node))
             })
     }
 }
 
+/// Whether the service proxy of a node says 200 where load balancers and operators ask.
+pub(super) fn healthy(cluster: &Cluster, node: &str) -> Result<()> {
+    let path = format!("/api/v1/nodes/{node}:10256/proxy/healthz");
+    cluster.plane.kubectl(&["get", "--raw", &path]).map(drop)
+}
+
 /// Installs the chart with the least that it needs and these options, and waits until all agents are Ready.
 pub(super) fn install_chart(stage: &Stage, cluster: &Cluster, options: &[&str]) -> Result<()> {
-    let chart = cluster.chart.display().to_string();
+    install_chart_from(stage, cluster, &cluster.chart, options)
+}
+
+/// The same, with a chart at this path.
+pub(super) fn install_chart_from(
+    stage: &Stage,
+    cluster: &Cluster,
+    chart: &Path,
+    options: &[&str],
+) -> Result<()> {
+    let chart = chart.display().to_string();
     let values = [
         format!("image.repository={REPOSITORY}"),
         format!("apiServer.host={CONTROL_PLANE}"),
@@ -113,13 +128,34 @@ pub(super) fn helm(cluster: &Cluster, words: &[&str]) -> Result<String> {
 
 /// Whether each node has an agent that is Ready.
 pub(super) fn all_ready(cluster: &Cluster) -> Result<()> {
+    agents(cluster, |_| true)
+}
+
+/// Whether each node has an agent that is Ready, and all agents have the image with this tag.
+pub(super) fn all_have(cluster: &Cluster, tag: &str) -> Result<()> {
+    agents(cluster, |image| {
+        image.rsplit_once(':').is_some_and(|(_, is)| is == tag)
+    })
+}
+
+fn agents(cluster: &Cluster, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let words = [
         "get", "pods", "-n", NAMESPACE, "-l", AGENT_PODS, "-o", "json",
     ];
     let pods: Value = serde_json::from_str(&cluster.plane.kubectl(&words)?)?;
-    let pods = pods["items"].as_array().into_iter().flatten();
-    let ready = pods.filter(|pod| pod["status"]["containerStatuses"][0]["ready"] == true);
-    let (ready, wanted) = (ready.count(), cluster.node_names().count());
-    ensure!(ready == wanted, "{ready} of {wanted} agents are Ready");
+    let mut count = 0;
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let image = pod["spec"]["containers"][0]["image"].as_str();
+        let image = image.unwrap_or_default();
+        let ready = &pod["status"]["containerStatuses"][0]["ready"];
+        ensure!(
+            wanted(image) && *ready == true,
+            "{}: {image}, ready {ready}",
+            pod["metadata"]["name"]
+        );
+        count += 1;
+    }
+    let nodes = cluster.node_names().count();
+    ensure!(count == nodes, "{count} agents for {nodes} nodes");
     Ok(())
 }

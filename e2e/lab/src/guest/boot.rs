@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::emulated;
 use super::image::Image;
 use super::payload::{self, Payload};
 use crate::progress::{self, Step};
@@ -191,7 +192,7 @@ fn start(folder: &Path, image: &Image, job: &Job) -> Result<Running> {
 
 fn arguments(image: &Image, job: &Job) -> Vec<String> {
     let fixed = "-nodefaults -no-user-config -display none -no-reboot \
-        -accel tcg,thread=multi -cpu max -smp 2 -initrd initrd -serial file:console.log \
+        -accel tcg,thread=multi -smp 2 -initrd initrd -serial file:console.log \
         -device virtio-rng-pci -device virtio-serial-pci \
         -chardev stdio,id=output,signal=off \
         -device virtserialport,chardev=output,name=portolan.output,nr=1 \
@@ -199,13 +200,14 @@ fn arguments(image: &Image, job: &Job) -> Vec<String> {
         -device virtserialport,chardev=status,name=portolan.status,nr=2";
     let mut all: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
     let mut add = |text: &[&str]| all.extend(text.iter().map(|word| (*word).to_owned()));
+    add(&["-cpu", emulated::CPU]);
     add(&["-m", &job.memory.to_string()]);
     add(&["-kernel", &image.kernel().to_string_lossy()]);
-    // Mitigations cost time and protect nobody here. An oops must not pass unseen.
+    // An oops must not pass unseen.
     // A kernel that hangs says where, and ends, long before a deadline; on a busy machine it may stand still for a while.
     let usual = "console=ttyS0 quiet panic=-1 oops=panic softlockup_panic=1 softlockup_all_cpu_backtrace=1 \
-                 watchdog_thresh=60 mitigations=off rdinit=/init";
-    let words: Vec<_> = [usual]
+                 watchdog_thresh=60 rdinit=/init";
+    let words: Vec<_> = [usual, emulated::KERNEL]
         .into_iter()
         .chain(job.kernel.iter().map(String::as_str))
         .collect();

@@ -2,6 +2,7 @@
 
 pub mod archive;
 pub mod boot;
+pub(crate) mod emulated;
 pub mod image;
 pub mod kernel;
 pub mod libraries;

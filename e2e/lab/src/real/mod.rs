@@ -2,6 +2,7 @@
 //!
 //! This part makes what the machines boot from; `portolan-scenarios real` runs them.
 
+mod earlier;
 mod images;
 mod store;
 mod system;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::guest::emulated;
 use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::{packages, process, progress, scenarios, tools};
 
@@ -24,7 +26,11 @@ pub(crate) fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     let assets = tools::ensure_with_nodes()?;
     let system = system::prepare(&versions, &assets)?;
     let programs = Programs::build(Profile::Dev)?;
-    let store = store::prepare(&system, &assets, &programs)?;
+    let earlier = match words {
+        ["skew", options @ ..] => Some(earlier::prepare(value_of("--revision", options))?),
+        _ => None,
+    };
+    let store = store::prepare(&system, &assets, &programs, earlier.as_ref())?;
     if words == ["prepare"] {
         return Ok(0);
     }
@@ -33,15 +39,27 @@ pub(crate) fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     command
         .arg("real")
         .args(words)
+        .args(["--cpu", emulated::CPU])
+        .args(["--boot", emulated::KERNEL])
         .args(file("--kernel", &system.kernel()))
         .args(file("--initrd", &system.initrd()))
         .args(file("--system", &system.disk()))
         .args(file("--store", &store))
         .args(file("--chart", &root.join("charts/portolan")))
         .args(file("--files", &root.join("e2e")))
+        .args(
+            earlier
+                .iter()
+                .flat_map(|earlier| file("--earlier", &earlier.chart())),
+        )
         .envs(progress::for_programs())
         .env(tools::ASSETS, &assets);
     Ok(scenarios::exit_code(nested::stream(&mut command, sink)?))
+}
+
+fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
+    let at = words.iter().position(|word| *word == flag)?;
+    words.get(at + 1).copied()
 }
 
 fn file(flag: &str, path: &Path) -> [String; 2] {

@@ -28,7 +28,7 @@ hostname "$NODE"
 echo "127.0.0.1 localhost $NODE" >/etc/hosts
 echo "::1 localhost" >>/etc/hosts
 
-modprobe -a virtio_net virtio_rng overlay br_netfilter nf_conntrack
+modprobe -a virtio_net virtio_rng overlay br_netfilter nf_conntrack vxlan
 ip link set lo up
 sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.bridge.bridge-nf-call-iptables=1 \
     net.bridge.bridge-nf-call-ip6tables=1 net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0
@@ -44,6 +44,21 @@ keep() {
         sleep 1
     done
 }
+# Pods get the bridge once it is known how large their packets may be.
+plugins() {
+    mkdir -p /etc/cni/net.d
+    sed "s/\"mtu\":1500/\"mtu\":$1/" /etc/lab/network-plugins >/etc/cni/net.d/10-lab.conflist
+}
+if [ -e /etc/lab/flannel ]; then
+    NODE_NAME=$NODE keep flannel flannel /etc/kubernetes/flannel.conf eth0 /etc/lab/flannel /run/flannel/subnet.env &
+    (
+        until [ -e /run/flannel/subnet.env ]; do sleep 0.2; done
+        . /run/flannel/subnet.env
+        plugins "$FLANNEL_MTU"
+    ) &
+else
+    plugins 1500
+fi
 keep containerd containerd --config /etc/containerd/config.toml &
 keep kubelet kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.conf \
     --hostname-override="$NODE" --node-ip="$NODE_IPS" &

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::earlier::Earlier;
 use super::images;
 use super::system::{System, make_disk};
 use crate::images::{Order, VERSION};
@@ -20,9 +21,9 @@ use crate::progress::Step;
 use crate::{cache, nested, process};
 
 /// Where the images of Portolan are said to be; there is no such registry.
-const REPOSITORY: &str = "lab.example/portolan";
+pub(super) const REPOSITORY: &str = "lab.example/portolan";
 /// Its images and programs.
-const PORTOLAN: [&str; 2] = ["portolan-controller", "portolan-agent"];
+pub(super) const PORTOLAN: [&str; 2] = ["portolan-controller", "portolan-agent"];
 /// The same images once more, for whoever brings another one to nodes.
 const OTHER_TAG: &str = "another";
 /// Room on it; the file is sparse.
@@ -34,19 +35,25 @@ const IN_USE: Duration = Duration::from_secs(3600);
 const START: Duration = Duration::from_secs(60);
 const RECIPE: &[&str] = &[include_str!("store.rs"), include_str!("images.rs")];
 
-/// The disk for this system and these programs: the cached one, or a new one.
+/// The disk for this system, these programs and an earlier revision: the cached one, or a new one.
 ///
 /// # Errors
 /// Not root, a build failed, or an image cannot be imported.
-pub(super) fn prepare(system: &System, assets: &Path, programs: &Programs) -> Result<PathBuf> {
+pub(super) fn prepare(
+    system: &System,
+    assets: &Path,
+    programs: &Programs,
+    earlier: Option<&Earlier>,
+) -> Result<PathBuf> {
     let stores = cache::folder("real-stores")?;
-    let disk = stores.join(format!("{}.img", key(system, assets, programs)?));
+    let key = key(system, assets, programs, earlier)?;
+    let disk = stores.join(format!("{key}.img"));
     if disk.is_file() {
         return Ok(disk);
     }
     let step = Step::start("Images of the nodes");
     let folder = cache::run_folder("real")?;
-    let built = build(system, assets, &folder, &step).and_then(|count| {
+    let built = build(system, assets, earlier, &folder, &step).and_then(|count| {
         step.detail("writing the disk");
         let draft = folder.join("store.img");
         make_disk(&folder.join("containerd"), &draft, SIZE)?;
@@ -60,9 +67,15 @@ pub(super) fn prepare(system: &System, assets: &Path, programs: &Programs) -> Re
     Ok(disk)
 }
 
-fn key(system: &System, assets: &Path, programs: &Programs) -> Result<String> {
+fn key(
+    system: &System,
+    assets: &Path,
+    programs: &Programs,
+    earlier: Option<&Earlier>,
+) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     (RECIPE, system.disk()).hash(&mut hasher);
+    earlier.map(|earlier| &earlier.revision).hash(&mut hasher);
     for name in ["agnhost", "e2e.test", "containerd"] {
         fs::canonicalize(assets.join(name))?.hash(&mut hasher);
     }
@@ -77,7 +90,13 @@ fn key(system: &System, assets: &Path, programs: &Programs) -> Result<String> {
     Ok(format!("{:016x}", hasher.finish()))
 }
 
-fn build(system: &System, assets: &Path, folder: &Path, step: &Step) -> Result<usize> {
+fn build(
+    system: &System,
+    assets: &Path,
+    earlier: Option<&Earlier>,
+    folder: &Path,
+    step: &Step,
+) -> Result<usize> {
     step.detail("making agnhost");
     let images = images::make(system, assets, folder)?;
     let mut archives = images.archives;
@@ -95,6 +114,7 @@ fn build(system: &System, assets: &Path, folder: &Path, step: &Step) -> Result<u
     for name in PORTOLAN {
         archives.push(folder.join(format!("{name}.tar")));
     }
+    archives.extend(earlier.into_iter().flat_map(Earlier::archives));
     step.detail("unpacking");
     let runtime = Runtime::start(assets, folder)?;
     for archive in &archives {

@@ -56,6 +56,7 @@ const PROGRAMS: &[&str] = &[
     "containerd",
     "containerd-shim-runc-v2",
     "ctr",
+    "flannel",
     "kube-proxy",
     "kubelet",
 ];

@@ -70,16 +70,19 @@ pub const TIERS: &[Tier] = &[
     },
     Tier {
         name: "docs",
-        title: "documentation without warnings, private items too",
-        work: &[Work::Check(
-            "rustdoc",
-            &[
-                "doc",
-                "--workspace",
-                "--no-deps",
-                "--document-private-items",
-            ],
-        )],
+        title: "documentation without warnings, private items too, and its examples",
+        work: &[
+            Work::Check(
+                "rustdoc",
+                &[
+                    "doc",
+                    "--workspace",
+                    "--no-deps",
+                    "--document-private-items",
+                ],
+            ),
+            Work::Examples,
+        ],
     },
     Tier {
         name: "pure",
@@ -92,14 +95,6 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-reconcile", Targets::All),
             Work::Tests("ipvs-rs", Targets::All),
             Work::Tests("ipset-rs", Targets::All),
-            Work::Examples(&[
-                "portolan-plan",
-                "portolan-metrics",
-                "portolan-planner",
-                "portolan-reconcile",
-                "ipvs-rs",
-                "ipset-rs",
-            ]),
         ],
     },
     Tier {

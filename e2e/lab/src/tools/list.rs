@@ -223,6 +223,17 @@ pub const NODE_MODULES: &[Module] = &[
         ],
     },
     Module {
+        folder: "flannel",
+        title: "flannel",
+        requires: "github.com/flannel-io/flannel",
+        version_package: None,
+        tools: &[of_node(
+            "flannel",
+            "portolan/tools/flannel",
+            "about two minutes",
+        )],
+    },
+    Module {
         folder: "coredns",
         title: "CoreDNS",
         requires: "github.com/coredns/coredns",

@@ -196,7 +196,6 @@ fn judge(work: Option<Work>, seen: Count, result: Result<bool, String>) -> (Coun
             failed_too,
             Some("its program failed without telling of a failed test".to_owned()),
         ),
-        (Some(Work::Examples(_)), Ok(_)) => (seen, None),
         (_, Ok(true)) if seen.all() == 0 => (one(false), Some("no test was run".to_owned())),
         (_, Ok(_)) => (seen, None),
     }
@@ -225,7 +224,6 @@ mod tests {
     #[test]
     fn a_unit_that_ran_no_test_has_failed_though_it_exited_with_0() {
         assert_eq!(judged(TEST, NONE, Ok(true)), (0, 1));
-        assert_eq!(judged(Work::Examples(&[]), NONE, Ok(true)), (0, 0));
     }
 
     #[test]

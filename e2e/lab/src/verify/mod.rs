@@ -55,12 +55,12 @@ pub struct Order {
 }
 
 /// How many batches of a kind run at a time, on two processors. Scenarios of a control plane wait for much of their
-/// time. Guests run after everything else: an emulated machine needs both processors, and what it times fails when it
-/// does not get them.
+/// time. Guests run after them: an emulated machine needs both processors, and what it times fails when it does not
+/// get them. What computes has the lowest priority and takes what the others leave.
 fn workers(resource: Resource) -> usize {
     match resource {
-        Resource::ControlPlane => 2,
-        Resource::Processor | Resource::Guest | Resource::Whole => 1,
+        Resource::ControlPlane | Resource::Guest => 2,
+        Resource::Processor | Resource::Whole => 1,
     }
 }
 
@@ -103,18 +103,10 @@ pub fn run(order: &Order) -> Result<bool> {
         let expected = |unit: &Unit| expected(&results, unit);
         let batches = schedule::batches(todo, workers, expected);
         let run = |batch: &_, events: &_| child::run(batch, &copy, &built, order.how, events);
-        let (alone, others): (Vec<_>, Vec<_>) = batches
-            .into_iter()
-            .partition(|batch| batch.resource == Resource::Whole);
-        let (timed, others): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|batch| batch.resource == Resource::Guest);
-        for batches in [others, timed, alone] {
-            schedule::run(batches, workers, &run, |unit, outcome| {
-                keep(&results, &unit, &outcome)?;
-                done.ended(unit, outcome)
-            })?;
-        }
+        schedule::run(batches, workers, &run, |unit, outcome| {
+            keep(&results, &unit, &outcome)?;
+            done.ended(unit, outcome)
+        })?;
     }
     let used = Processors::look().zip(before);
     let used = used

@@ -1,8 +1,9 @@
-//! Which batch runs when: workers for each resource take batches from its queue, side by side with the others.
+//! Which batch runs when: workers for each resource take batches from its queue, side by side with the others, once
+//! what the resource waits for has ended.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,13 +111,17 @@ pub(super) fn run(
         .into_iter()
         .map(|(resource, queue)| (resource, Mutex::new(queue)))
         .collect();
+    let unfinished = Unfinished::of(&queues);
     let (events, received) = sync_channel(64);
     thread::scope(|scope| {
         for (resource, queue) in &queues {
             for _ in 0..workers(*resource).max(1) {
                 let events = events.clone();
+                let unfinished = &unfinished;
                 scope.spawn(move || {
+                    unfinished.wait_for(resource.waits_for());
                     while let Some(batch) = next(queue) {
+                        let _finished = Finished(unfinished, *resource);
                         run(&batch, &events);
                     }
                 });
@@ -129,8 +134,53 @@ pub(super) fn run(
 
 fn next(queue: &Mutex<VecDeque<Batch>>) -> Option<Batch> {
     // A worker that panicked has left the queue whole.
-    let mut queue = queue.lock().unwrap_or_else(|error| error.into_inner());
+    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
     queue.pop_front()
+}
+
+/// How many batches of each resource have not come to their end.
+struct Unfinished {
+    counts: Mutex<BTreeMap<Resource, usize>>,
+    changed: Condvar,
+}
+
+impl Unfinished {
+    fn of(queues: &BTreeMap<Resource, Mutex<VecDeque<Batch>>>) -> Self {
+        let count = |queue: &Mutex<VecDeque<Batch>>| {
+            queue.lock().unwrap_or_else(PoisonError::into_inner).len()
+        };
+        let counts = queues
+            .iter()
+            .map(|(resource, queue)| (*resource, count(queue)));
+        Self {
+            counts: Mutex::new(counts.collect()),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn wait_for(&self, resources: &[Resource]) {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let some_left = |counts: &mut BTreeMap<Resource, usize>| {
+            let left = |resource| counts.get(resource).is_some_and(|count| *count > 0);
+            resources.iter().any(left)
+        };
+        drop(self.changed.wait_while(counts, some_left));
+    }
+}
+
+/// Counts a batch as finished, also one whose worker panics.
+struct Finished<'a>(&'a Unfinished, Resource);
+
+impl Drop for Finished<'_> {
+    fn drop(&mut self) {
+        let Self(unfinished, resource) = self;
+        let counts = unfinished.counts.lock();
+        let mut counts = counts.unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(resource) {
+            *count = count.saturating_sub(1);
+        }
+        unfinished.changed.notify_all();
+    }
 }
 
 fn follow(
@@ -208,6 +258,45 @@ mod tests {
             all,
             ["drift", "udp+boot", "b", "a", "churn", "rules", "bare"]
         );
+    }
+
+    #[test]
+    fn guests_start_when_no_control_plane_is_left_and_what_needs_all_starts_last() {
+        let cluster = |name| unit(Work::Cluster(Scenario { name, seconds: 1 }));
+        let units = vec![
+            unit(Work::Real("portolan")),
+            guest("drift", 1),
+            unit(Work::Tests("a", Targets::All)),
+            cluster("rules"),
+            cluster("churn"),
+        ];
+        let running = Mutex::new(Vec::new());
+        let ended = Mutex::new(Vec::new());
+        let run_one = |batch: &Batch, _: &SyncSender<Event>| {
+            let ended_before = ended.lock().unwrap().clone();
+            running.lock().unwrap().push((batch.resource, ended_before));
+            thread::sleep(Duration::from_millis(20));
+            ended.lock().unwrap().push(batch.resource);
+        };
+        run(
+            batches(units, |_| 2, expected),
+            |_| 2,
+            &run_one,
+            |_, _| Ok(()),
+        )
+        .unwrap();
+        let running = running.into_inner().unwrap();
+        assert_eq!(running.len(), 5);
+        for (resource, ended) in running {
+            let of = |wanted| ended.iter().filter(|resource| **resource == wanted).count();
+            match resource {
+                Resource::Guest => assert_eq!(of(Resource::ControlPlane), 2),
+                Resource::Whole => assert_eq!(ended.len(), 4),
+                Resource::Processor | Resource::ControlPlane => {
+                    assert_eq!(of(Resource::Guest) + of(Resource::Whole), 0);
+                }
+            }
+        }
     }
 
     #[test]

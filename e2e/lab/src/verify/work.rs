@@ -106,13 +106,10 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             command.env("PROPTEST_RNG_SEED", how.seed.to_string());
             Ok(nested::stream(&mut command, sink)?.success())
         }),
-        Work::Examples(packages) => {
+        Work::Examples => {
             print(&Aside::Program("doc".to_owned()).line())?;
             let mut command = process::cargo()?;
-            command.args(["test", "--no-fail-fast", "--doc"]);
-            for package in packages {
-                command.args(["--package", package]);
-            }
+            command.args(["test", "--no-fail-fast", "--workspace", "--doc"]);
             Ok(nested::stream(&mut command, sink)?.success())
         }
         Work::IpvsTest(package, targets, words) => {
