@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_ipv6_v6only;
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
@@ -134,6 +135,7 @@ impl Sockets {
         for place in places {
             match listen(place.address) {
                 Ok(listener) => {
+                    let listener = Listener(listener);
                     let closed = self.closed.remove(&place);
                     if closed.is_some_and(|closed| closed.why.is_some()) {
                         info!(address = %place.address, "open now: {}", name(place.page, pages));
@@ -218,12 +220,23 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// A socket that gives its address back when this is dropped.
+struct Listener(TcpListener);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process has a copy of it between fork and exec, and the address would stay
+        // taken until then. It fails for a socket that does not listen any more, which is what is wanted.
+        let _ended = shutdown(&self.0, Shutdown::Read);
+    }
+}
+
 /// Takes connections. They end with the socket.
-async fn accept(listener: TcpListener, page: Page, pages: Arc<Pages>, guests: Arc<Guests>) {
+async fn accept(listener: Listener, page: Page, pages: Arc<Pages>, guests: Arc<Guests>) {
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            taken = listener.accept() => match taken {
+            taken = listener.0.accept() => match taken {
                 Ok((stream, _)) => guests.welcome(stream, page, &pages, &mut tasks),
                 Err(_) => sleep(BREATH).await,
             },

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 
 use portolan_plan::Family;
+use rustix::net::getsockname;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -14,6 +17,23 @@ const GET: &str = "GET / HTTP/1.1";
 
 fn at(port: u16) -> SocketAddr {
     SocketAddr::new(loopback(Family::Ipv4), port)
+}
+
+/// Copies of this process's own sockets with this address.
+fn copies_of_sockets_at(address: SocketAddr) -> Vec<OwnedFd> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    // One that is closed meanwhile has no copy.
+    let copies = numbers.filter_map(|number| {
+        let number = number.parse().unwrap();
+        pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok()
+    });
+    let is_there = |copy: &OwnedFd| {
+        let at = getsockname(copy).and_then(SocketAddr::try_from);
+        at.is_ok_and(|at| at == address)
+    };
+    copies.filter(is_there).collect()
 }
 
 async fn open(port: u16) -> String {
@@ -135,6 +155,9 @@ async fn the_same_port_of_more_addresses_is_open_at_once() {
     drop(ask_until(address, "GET /metrics HTTP/1.1", |answer| answer.is_ok()).await);
     let mut closed = node.health.closed();
     closed.mark_unchanged();
+    // A child process of the agent has one between fork and exec.
+    let copies = copies_of_sockets_at(address);
+    assert_ne!(copies.len(), 0);
     node.settings.metrics.bind_address = Ipv4Addr::UNSPECIFIED.into();
     node.passes(2, &[]);
     // The page of the node moves last, so it tells when all of them were tried.

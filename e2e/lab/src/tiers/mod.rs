@@ -15,9 +15,8 @@ pub enum Work {
     Check(&'static str, &'static [&'static str]),
     /// Test programs of a package; at least one test must run.
     Tests(&'static str, Targets),
-    /// Examples in the documentation. Of all packages together: for a part of them cargo chooses other features of
-    /// dependencies, and builds them again.
-    Examples,
+    /// Examples in the documentation; only these packages have any.
+    Examples(&'static [&'static str]),
     /// Test programs, with these arguments, on a kernel with IPVS.
     IpvsTest(&'static str, Targets, &'static [&'static str]),
     /// A scenario of `portolan-scenarios run`, on a kernel with IPVS.
@@ -109,7 +108,7 @@ impl Work {
                 format!("{package} {}", tests.join(" "))
             }
             Self::IpvsTest(package, ..) => package.to_owned(),
-            Self::Examples => "examples".to_owned(),
+            Self::Examples(_) => "examples".to_owned(),
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
             Self::Kernel(version) => version.to_owned(),
             Self::Kubernetes(release) => name_of(release),
@@ -138,7 +137,7 @@ impl Work {
                     tests.join(" --test ")
                 )
             }
-            Self::Examples => "cargo test --workspace --doc".to_owned(),
+            Self::Examples(_) => "cargo test --workspace --doc".to_owned(),
             Self::IpvsTest(..) => "cargo verify --tier guest".to_owned(),
             Self::Scenario(scenario) => format!("cargo lab scenarios {}", scenario.name),
             Self::Cluster(scenario) => format!("cargo lab cluster {}", scenario.name),

@@ -128,7 +128,12 @@ impl Inputs<'_> {
             Work::Tests(package, targets) | Work::IpvsTest(package, targets, _) => {
                 self.tests(package, targets)
             }
-            Work::Examples => self.checked("examples"),
+            Work::Examples(packages) => {
+                let tests = packages
+                    .iter()
+                    .map(|package| self.tests(package, Targets::Library));
+                tests.flatten().collect()
+            }
             Work::Scenario(_)
             | Work::Kernel(_)
             | Work::Cluster(_)

@@ -156,6 +156,7 @@ fn a_crate_runs_its_dependents_again_and_no_others() {
         [
             "namespaces/ipset-rs kernel",
             "namespaces/portolan-agent namespaces",
+            "pure/examples",
             "pure/ipset-rs"
         ]
     );
@@ -205,6 +206,36 @@ fn what_only_nodes_with_kubelets_need_runs_nothing_else_again() {
     }
     let versions = ["versions/newest", "versions/oldest"];
     assert_eq!(after("e2e/tools/kubernetes-oldest/go.mod"), versions);
+}
+
+#[test]
+fn only_packages_of_the_unit_of_examples_have_examples() {
+    let (files, workspace) = project();
+    let works = TIERS.iter().flat_map(|tier| tier.work);
+    let packages = works.filter_map(|work| match work {
+        Work::Examples(packages) => Some(*packages),
+        _ => None,
+    });
+    let packages: Vec<&str> = packages.flatten().copied().collect();
+    let root = nested::root();
+    let mut found = BTreeSet::new();
+    let code = files.0.keys().filter(|path| {
+        let in_library = path.components().any(|part| part.as_os_str() == "src");
+        in_library && path.extension().is_some_and(|end| end == "rs")
+    });
+    for path in code {
+        let text = std::fs::read_to_string(root.join(path)).unwrap();
+        let begins = |line: &str| {
+            ["/// ```", "//! ```"].iter().any(|fence| {
+                let kind = line.trim().strip_prefix(fence);
+                kind.is_some_and(|kind| !kind.starts_with("text"))
+            })
+        };
+        if text.lines().any(begins) {
+            found.extend(workspace.owner(path));
+        }
+    }
+    assert_eq!(found, packages.into_iter().collect());
 }
 
 #[test]

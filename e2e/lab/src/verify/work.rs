@@ -106,7 +106,9 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             command.env("PROPTEST_RNG_SEED", how.seed.to_string());
             Ok(nested::stream(&mut command, sink)?.success())
         }),
-        Work::Examples => {
+        // Of all packages together: for a part of them cargo chooses other features of dependencies, and builds them
+        // once more.
+        Work::Examples(_) => {
             print(&Aside::Program("doc".to_owned()).line())?;
             let mut command = process::cargo()?;
             command.args(["test", "--no-fail-fast", "--workspace", "--doc"]);
