@@ -18,7 +18,7 @@ use super::{Engine, Journal, Names, News, moment};
 use crate::changes::Came;
 use crate::known::Known;
 use crate::object::{Found, ObjectId};
-use crate::watch::{Kind, Mark, Seen};
+use crate::watch::{Answer, Kind, Mark, Seen};
 
 /// What is planned at once. Under load this gathers what came while the last batch was planned.
 const BATCH: usize = 4096;
@@ -29,13 +29,13 @@ const CLOCK: Duration = Duration::from_secs(1);
 /// What [`ClusterSource::next`] waited for.
 enum Next {
     /// Something was seen, or it is later than it was.
-    Now(Option<Seen>),
+    Now(Option<Answer>),
     /// Nobody watches any more.
     End,
 }
 
-impl From<Option<Seen>> for Next {
-    fn from(seen: Option<Seen>) -> Self {
+impl From<Option<Answer>> for Next {
+    fn from(seen: Option<Answer>) -> Self {
         seen.map_or(Self::End, |seen| Self::Now(Some(seen)))
     }
 }
@@ -44,7 +44,7 @@ impl From<Option<Seen>> for Next {
 #[derive(Debug)]
 pub struct ClusterSource {
     engine: Engine,
-    seen: Receiver<Seen>,
+    seen: Receiver<Answer>,
     /// The kinds that were not listed yet.
     missing: BTreeSet<Kind>,
     /// What was seen meanwhile.
@@ -65,7 +65,7 @@ pub struct ClusterSource {
 
 impl ClusterSource {
     /// What comes out of `seen` goes to the engine.
-    pub fn new(engine: Engine, seen: Receiver<Seen>) -> Self {
+    pub fn new(engine: Engine, seen: Receiver<Answer>) -> Self {
         engine.known.write().planner.watch_endpoints();
         Self {
             engine,
@@ -85,11 +85,11 @@ impl ClusterSource {
     pub fn follow(mut self) {
         while let Next::Now(first) = self.next() {
             let start = Instant::now();
-            let mut batch: Vec<_> = first.into_iter().collect();
+            let mut batch = first.unwrap_or_default();
             while batch.len() < BATCH
                 && let Ok(next) = self.seen.try_recv()
             {
-                batch.push(next);
+                batch.extend(next);
             }
             self.take_in(batch, start);
         }

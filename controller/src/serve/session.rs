@@ -269,21 +269,26 @@ impl Serving<'_> {
                 if !ack::wait(answers, self.hello, &sent, board, notes).await? {
                     // A refused batch is followed by the whole plan at once.
                     self.plans.entrance.counters.resent();
-                    self.held = Held::Nothing;
-                    return Ok(Served::Again);
+                    return Ok(self.begin_again());
                 }
                 self.outgoing.answered();
             }
-            Sending::Outdated => {
-                self.held = Held::Nothing;
-                return Ok(Served::Again);
-            }
+            Sending::Outdated => return Ok(self.begin_again()),
         }
         let position = walk.end();
         let confirmed = &mut self.notes.confirmed;
         confirmed.holds(position.version(), position.hash());
         self.held = Held::Sent(position);
         Ok(Served::Done)
+    }
+}
+
+impl Serving<'_> {
+    /// The agent has forgotten the batch, and with it how far its plan was read.
+    fn begin_again(&mut self) -> Served {
+        self.held = Held::Nothing;
+        self.told.clear();
+        Served::Again
     }
 }
 

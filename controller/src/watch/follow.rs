@@ -22,7 +22,7 @@ use super::object::{Text, identity, read};
 use super::once;
 use super::problem::Problem;
 use super::triggers::Triggers;
-use super::{Kind, Seen};
+use super::{Answer, Kind, Seen};
 
 /// Objects in one page of a list.
 pub(super) const PAGE: u32 = 500;
@@ -63,7 +63,12 @@ impl From<Problem> for End {
 }
 
 /// Follows a kind until nobody listens any more.
-pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>, asked: Arc<Notify>) {
+pub(super) async fn run(
+    client: Client,
+    kind: Kind,
+    seen: mpsc::Sender<Answer>,
+    asked: Arc<Notify>,
+) {
     let follower = Follower {
         client,
         kind,
@@ -83,7 +88,7 @@ pub(super) async fn run(client: Client, kind: Kind, seen: mpsc::Sender<Seen>, as
 struct Follower {
     client: Client,
     kind: Kind,
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<Answer>,
     /// Whether existing objects are asked for as a stream. Where that fails the next list is read in
     /// pages, and the one after it is tried as a stream again: the server may have been replaced.
     streams: bool,
@@ -287,7 +292,7 @@ impl Follower {
                 WatchEvent::Bookmark(mark) => {
                     version = mark.metadata.resource_version;
                     self.ledger.passed(&version);
-                    self.tell_mark().await?;
+                    self.tell(Vec::new()).await?;
                     continue;
                 }
                 WatchEvent::Error(_) => continue,
@@ -318,10 +323,7 @@ impl Follower {
             read(self.kind, text).map(Seen::from)
         };
         if let Some(seen) = seen {
-            // Before it, so that it is never planned without.
-            self.tell(Seen::Came { at, triggered }).await?;
-            self.tell(seen).await?;
-            self.tell_mark().await?;
+            self.tell(vec![Seen::Came { at, triggered }, seen]).await?;
         }
         Ok(Some(version))
     }
@@ -330,16 +332,13 @@ impl Follower {
     async fn tell_all(&mut self, all: All, version: &str) -> Result<(), End> {
         let (seen, identities) = all.seen(self.kind);
         self.ledger.all(identities.into_iter(), version);
-        self.tell(seen).await?;
-        self.tell_mark().await
+        self.tell(vec![seen]).await
     }
 
-    async fn tell_mark(&self) -> Result<(), End> {
-        self.tell(Seen::Read(self.kind, self.ledger.mark())).await
-    }
-
-    async fn tell(&self, seen: Seen) -> Result<(), End> {
-        self.seen.send(seen).await.map_err(|_| End::Closed)
+    /// Hands on an answer, with how far it goes.
+    async fn tell(&self, mut answer: Answer) -> Result<(), End> {
+        answer.push(Seen::Read(self.kind, self.ledger.mark()));
+        self.seen.send(answer).await.map_err(|_| End::Closed)
     }
 
     fn is_unknown(&self, problem: &Problem) -> bool {

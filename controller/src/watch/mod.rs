@@ -60,6 +60,10 @@ pub enum Seen {
     },
 }
 
+/// What one answer of the API server tells, with how far its kind was read. It is taken in as a whole: an agent that
+/// had a plan without how far its objects were read would go back to an older plan at a controller that lags behind.
+pub type Answer = Vec<Seen>;
+
 /// Asks watches to list again.
 #[derive(Debug, Clone, Default)]
 pub struct Relist(BTreeMap<Kind, Arc<Notify>>);
@@ -97,7 +101,7 @@ impl Watches {
 }
 
 /// Starts one watch of each kind. What they see comes out of the receiver.
-pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Seen>) {
+pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Answer>) {
     let (seen, receiver) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     let relist = Relist::of_all();

@@ -99,3 +99,20 @@ async fn who_knows_as_much_or_less_is_served_at_once() {
     }
     assert!(asked.try_recv().is_err(), "nothing was listed again");
 }
+
+/// With a batch that it refuses, an agent forgets how far its plan was read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_refused_batch_the_whole_plan_says_again_how_far_it_was_read() {
+    let mut controller = Controller::start(1).await;
+    controller.store.note_marks(&read(5, 1, 1));
+    let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let first = agent.batch().await;
+    agent.ack(first.number, false).await;
+    controller.store.note_marks(&read(9, 2, 1));
+    controller.publish(NODE, 2);
+    let delta = agent.batch().await;
+    agent.ack(delta.number, true).await;
+    let whole = agent.batch().await;
+    assert_eq!(delta.watermark, Some(told(9, 2)));
+    assert_eq!(whole.watermark, delta.watermark);
+}

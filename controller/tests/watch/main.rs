@@ -10,10 +10,11 @@
 mod gate;
 mod server;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use portolan_controller::object::Found;
-use portolan_controller::watch::{self, Kind, Mark, Seen, Watches};
+use portolan_controller::watch::{self, Answer, Kind, Mark, Seen, Watches};
 use serde_json::{Value, json};
 use server::{Reply, Server, end_of_list, event, node};
 use tokio::sync::mpsc::Receiver;
@@ -21,22 +22,43 @@ use tokio::sync::mpsc::Receiver;
 /// Longer than any pause or limit of a watch.
 const LONG: Duration = Duration::from_secs(600);
 
+/// What watches see, one after the other.
+struct Sight {
+    answers: Receiver<Answer>,
+    seen: VecDeque<Seen>,
+}
+
+impl Sight {
+    fn of(answers: Receiver<Answer>) -> Self {
+        let seen = VecDeque::new();
+        Self { answers, seen }
+    }
+
+    async fn next(&mut self) -> Option<Seen> {
+        while self.seen.is_empty() {
+            self.seen.extend(self.answers.recv().await?);
+        }
+        self.seen.pop_front()
+    }
+}
+
 /// What the watch of Nodes sees.
 struct Nodes {
     watches: Watches,
-    seen: Receiver<Seen>,
+    seen: Sight,
 }
 
 impl Nodes {
     fn of(server: &Server) -> Self {
-        let (watches, seen) = watch::start(&server.client());
+        let (watches, answers) = watch::start(&server.client());
+        let seen = Sight::of(answers);
         Self { watches, seen }
     }
 
     /// How far Nodes were read.
     async fn mark(&mut self) -> Mark {
         loop {
-            let seen = tokio::time::timeout(LONG, self.seen.recv()).await;
+            let seen = tokio::time::timeout(LONG, self.seen.next()).await;
             if let Some(Seen::Read(Kind::Node, mark)) = seen.expect("nothing came") {
                 return mark;
             }
@@ -46,7 +68,7 @@ impl Nodes {
     /// The next thing seen of Nodes, in words.
     async fn next(&mut self) -> String {
         loop {
-            let seen = tokio::time::timeout(LONG, self.seen.recv()).await;
+            let seen = tokio::time::timeout(LONG, self.seen.next()).await;
             let words = match seen.expect("nothing came").expect("the watches ended") {
                 Seen::All {
                     kind: Kind::Node,
@@ -71,9 +93,9 @@ impl Nodes {
 }
 
 /// What is seen next of objects.
-async fn objects(seen: &mut Receiver<Seen>) -> Option<Seen> {
+async fn objects(seen: &mut Sight) -> Option<Seen> {
     loop {
-        match seen.recv().await? {
+        match seen.next().await? {
             Seen::Read(..) => {}
             seen => return Some(seen),
         }
@@ -113,6 +135,30 @@ async fn a_streamed_list_goes_on_with_the_changes() {
     assert_eq!(asked.len(), 1, "{asked:?}");
     // Without a version the answer is a consistent read, not what a cache held once.
     assert!(asked[0].ends_with("&resourceVersion="), "{}", asked[0]);
+}
+
+/// With an object that is planned before it is known how far it goes, an agent would have a plan that a controller
+/// which lags behind takes back.
+#[tokio::test(start_paused = true)]
+async fn whatever_is_seen_comes_with_how_far_it_goes() {
+    let mut events = streamed(&[node("a", "3", "z1")], "7");
+    events.push(event("MODIFIED", &node("a", "8", "z3")));
+    events.push(event("DELETED", &node("a", "9", "z2")));
+    let server = Server::default().answers("nodes", [Reply::Stays(events)]);
+    let (_watches, mut answers) = watch::start(&server.client());
+    let mut newest = Vec::new();
+    while newest.len() < 3 {
+        let answer = tokio::time::timeout(LONG, answers.recv()).await;
+        let answer = answer.expect("nothing came").expect("the watches ended");
+        let [.., object, Seen::Read(kind, mark)] = &answer[..] else {
+            panic!("{answer:?} does not say how far it goes");
+        };
+        assert!(!matches!(object, Seen::Read(..) | Seen::Came { .. }));
+        if *kind == Kind::Node {
+            newest.push(mark.newest);
+        }
+    }
+    assert_eq!(newest, [7, 8, 9]);
 }
 
 /// A controller that an agent knows more than lists again; who was asked meanwhile goes on from there.
@@ -324,7 +370,8 @@ async fn a_broken_object_is_named_and_stops_nothing() {
 #[tokio::test(start_paused = true)]
 async fn headless_services_and_their_slices_are_not_asked_for() {
     let server = Server::default();
-    let (_watches, mut seen) = watch::start(&server.client());
+    let (_watches, answers) = watch::start(&server.client());
+    let mut seen = Sight::of(answers);
     for _ in Kind::ALL {
         assert!(matches!(objects(&mut seen).await, Some(Seen::All { .. })));
     }
@@ -344,10 +391,11 @@ async fn headless_services_and_their_slices_are_not_asked_for() {
 async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty() {
     let unknown = || Reply::Refusal(404, "the server could not find the requested resource");
     let server = Server::default().answers("servicecidrs", [unknown(), unknown(), unknown()]);
-    let (watches, mut seen) = watch::start(&server.client());
+    let (watches, answers) = watch::start(&server.client());
+    let mut seen = Sight::of(answers);
     let mut lists = Vec::new();
     while lists.len() < 3 {
-        let next = tokio::time::timeout(LONG, seen.recv()).await;
+        let next = tokio::time::timeout(LONG, seen.next()).await;
         if let Some(Seen::Read(Kind::ServiceCidr, mark)) = next.expect("it is asked for again") {
             lists.push(mark.lists);
             watches.relist().ask(Kind::ServiceCidr);
@@ -360,7 +408,8 @@ async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty
 async fn a_server_without_service_cidrs_has_none() {
     let unknown = Reply::Refusal(404, "the server could not find the requested resource");
     let server = Server::default().answers("servicecidrs", [unknown]);
-    let (_watches, mut seen) = watch::start(&server.client());
+    let (_watches, answers) = watch::start(&server.client());
+    let mut seen = Sight::of(answers);
     let mut kinds = Vec::new();
     for _ in Kind::ALL {
         if let Some(Seen::All { kind, objects, .. }) = objects(&mut seen).await {

@@ -159,8 +159,8 @@ pub const TIERS: &[Tier] = &[
     },
     Tier {
         name: "operations",
-        title: "an installation on machines with kubelets: upgrade, restart, uninstall",
-        work: &[Work::RealOperations],
+        title: "an installation on machines with kubelets: upgrade, restart, uninstall, other revisions",
+        work: &[Work::RealCommand("operations"), Work::RealCommand("skew")],
     },
     Tier {
         name: "versions",

@@ -35,8 +35,8 @@ pub enum Work {
     RealKit,
     /// Kubernetes' own tests on machines with kubelets, with this as the service proxy.
     Real(&'static str),
-    /// What people do with an installation, on machines with kubelets.
-    RealOperations,
+    /// Another command of `portolan-scenarios real`: what people do with an installation.
+    RealCommand(&'static str),
     /// The demo, with its closing line.
     Demo,
     /// The demo of a real API server, with traces and its closing line.
@@ -116,7 +116,7 @@ impl Work {
             Self::Images => "both".to_owned(),
             Self::RealKit => "kit".to_owned(),
             Self::Real(proxy) => proxy.to_owned(),
-            Self::RealOperations => "operations".to_owned(),
+            Self::RealCommand(name) => name.to_owned(),
             Self::Demo => "demo".to_owned(),
             Self::ClusterDemo => "cluster".to_owned(),
         }
@@ -149,7 +149,7 @@ impl Work {
             Self::Images => "cargo lab image --profile dev".to_owned(),
             Self::RealKit => "cargo lab real prepare".to_owned(),
             Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
-            Self::RealOperations => "cargo lab real operations".to_owned(),
+            Self::RealCommand(name) => format!("cargo lab real {name}"),
             Self::Demo => "cargo demo".to_owned(),
             Self::ClusterDemo => "cargo demo --cluster --traces".to_owned(),
         }
@@ -165,7 +165,7 @@ impl Work {
             | Self::Demo
             | Self::ClusterDemo => Resource::Guest,
             Self::Cluster(_) | Self::Kubernetes(_) => Resource::ControlPlane,
-            Self::Real(_) | Self::RealOperations => Resource::Whole,
+            Self::Real(_) | Self::RealCommand(_) => Resource::Whole,
             _ => Resource::Processor,
         }
     }
@@ -179,7 +179,7 @@ impl Work {
             | Self::ClusterDemo
             | Self::RealKit
             | Self::Real(_)
-            | Self::RealOperations => true,
+            | Self::RealCommand(_) => true,
             Self::Scenario(scenario) => scenario.name == "bootstrap",
             _ => false,
         }
@@ -221,7 +221,7 @@ impl Tier {
         let is_long = |work: &Work| {
             matches!(
                 work,
-                Work::Kernel(_) | Work::Kubernetes(_) | Work::RealOperations
+                Work::Kernel(_) | Work::Kubernetes(_) | Work::RealCommand(_)
             )
         };
         self.work.iter().all(is_long)

@@ -246,6 +246,19 @@ pub const NODE_MODULES: &[Module] = &[
     },
 ];
 
+/// Whether this folder of a module has tools that only nodes with kubelets need.
+#[must_use]
+pub fn are_of_nodes(folder: &str) -> bool {
+    NODE_MODULES.iter().any(|module| module.folder == folder)
+}
+
+/// Whether this folder of a module has the control plane of another Kubernetes.
+#[must_use]
+pub fn are_of_other_kubernetes(folder: &str) -> bool {
+    let mut others = OTHER_KUBERNETES.iter();
+    others.any(|(_, module)| module.folder == folder)
+}
+
 const fn of_node(name: &'static str, package: &'static str, takes: &'static str) -> Tool {
     Tool {
         name,

@@ -22,7 +22,9 @@ use crate::progress::say;
 use crate::{cache, process};
 use go::Source;
 use list::OTHER_KUBERNETES;
-pub use list::{Kind, MODULES, Module, NODE_MODULES, Release, Tool};
+pub use list::{
+    Kind, MODULES, Module, NODE_MODULES, Release, Tool, are_of_nodes, are_of_other_kubernetes,
+};
 use version::Version;
 
 /// What [`beside_nodes`] links.

@@ -76,7 +76,7 @@ fn runs_programs(unit: &Unit) -> bool {
         | Work::Images
         | Work::RealKit
         | Work::Real(_)
-        | Work::RealOperations
+        | Work::RealCommand(_)
         | Work::Demo
         | Work::ClusterDemo => true,
         _ => false,

@@ -11,6 +11,7 @@ use super::machine::Machine;
 use super::scenarios::{self, Uses};
 use super::workspace::Workspace;
 use crate::tiers::{Targets, Work};
+use crate::tools;
 
 /// The programs that scenarios and demos start.
 const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
@@ -22,14 +23,9 @@ const LAB_PACKAGE: &str = "portolan-lab";
 /// The sources that scenarios and demos take from beside the packages.
 const CHART: &str = "charts";
 
-/// What only the tier `real` starts or reads.
-const NODE_TOOLS: [&str; 3] = [
-    "e2e/tools/nodes",
-    "e2e/tools/containerd",
-    "e2e/tools/coredns",
-];
-/// What only [`Work::Kubernetes`] starts.
-const OTHER_KUBERNETES: [&str; 2] = ["e2e/tools/kubernetes-newest", "e2e/tools/kubernetes-oldest"];
+/// Modules of tools.
+const TOOLS: &str = "e2e/tools";
+/// What only machines with kubelets need.
 const REAL: [&str; 2] = ["e2e/real", "e2e/src/real"];
 
 /// Files of a clone by their path below it.
@@ -140,7 +136,7 @@ impl Inputs<'_> {
             | Work::Kubernetes(_)
             | Work::RealKit
             | Work::Real(_)
-            | Work::RealOperations
+            | Work::RealCommand(_)
             | Work::Demo
             | Work::ClusterDemo => self.programs(work),
             Work::Mutations => {
@@ -230,13 +226,13 @@ impl Inputs<'_> {
         let mut found = self.built(PROGRAMS);
         found.extend(self.chart());
         if work.needs_api_server() {
-            let is_any =
-                |path: &Path, all: &[&str]| all.iter().any(|tools| path.starts_with(tools));
             let is_real = is_real(work);
             let is_other = matches!(work, Work::Kubernetes(_));
-            found.extend(self.below("e2e/tools").filter(|path| {
-                (is_real || !is_any(path, &NODE_TOOLS))
-                    && (is_other || !is_any(path, &OTHER_KUBERNETES))
+            found.extend(self.below(TOOLS).filter(|path| {
+                let module = path.strip_prefix(TOOLS).unwrap_or(path).iter().next();
+                let module = module.unwrap_or_default().to_string_lossy();
+                (is_real || !tools::are_of_nodes(&module))
+                    && (is_other || !tools::are_of_other_kubernetes(&module))
             }));
         }
         if !is_real(work) {
@@ -351,7 +347,7 @@ fn is_prose(path: &Path) -> bool {
 }
 
 fn is_real(work: Work) -> bool {
-    matches!(work, Work::RealKit | Work::Real(_) | Work::RealOperations)
+    matches!(work, Work::RealKit | Work::Real(_) | Work::RealCommand(_))
 }
 
 /// Whether a file or folder of the lab's sources has no part in running a unit.

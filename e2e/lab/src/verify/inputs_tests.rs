@@ -196,11 +196,17 @@ fn what_only_nodes_with_kubelets_need_runs_nothing_else_again() {
             .map(|unit| (*unit).to_owned())
             .collect::<Vec<_>>()
     };
-    let real = ["operations/operations", "real/kit", "real/portolan"];
+    let real = [
+        "operations/operations",
+        "operations/skew",
+        "real/kit",
+        "real/portolan",
+    ];
     for path in [
         "e2e/real/tests.yaml",
         "e2e/src/real/suite.rs",
         "e2e/tools/nodes/go.mod",
+        "e2e/tools/flannel/main.go",
     ] {
         assert_eq!(after(path), real, "{path}");
     }

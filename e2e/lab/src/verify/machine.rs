@@ -86,7 +86,7 @@ impl Machine {
                 | Work::Kernel(_)
                 | Work::RealKit
                 | Work::Real(_)
-                | Work::RealOperations
+                | Work::RealCommand(_)
                 | Work::Demo
                 | Work::ClusterDemo
         ) {

@@ -129,7 +129,7 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             let words = [&words[..], if how.long { &[] } else { &["--short"] }].concat();
             Ok(real::run(&words, sink)? == 0)
         }
-        Work::RealOperations => Ok(real::run(&["operations"], sink)? == 0),
+        Work::RealCommand(name) => Ok(real::run(&[name], sink)? == 0),
         Work::Demo => Ok(demo::run(how.place, Mode::default(), sink)? == 0),
         Work::ClusterDemo => {
             // Nobody is there to look on.

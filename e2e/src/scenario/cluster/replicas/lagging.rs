@@ -61,17 +61,19 @@ pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Check
         "they follow it once it has read as much",
         replicas.rig.wait_equal(MOVED),
     );
-    checks.check("over streams to it", {
-        let agents = replicas.rig.agents()?;
-        let (now, all) = (agents.streams(), agents.nodes().count() as u64);
-        ensure!(now >= streams + all, "{now} streams, {streams} before");
-        Ok(())
-    });
-    checks.check("no agent ever went back to an older plan", {
-        let back: Vec<_> = replicas.rig.agents()?.went_back().collect();
-        ensure!(back.is_empty(), "{back:?}");
-        Ok(())
-    });
+    let agents = replicas.rig.agents()?;
+    let (now, all) = (agents.streams(), agents.nodes().count() as u64);
+    checks.require(
+        "over streams to it",
+        now >= streams + all,
+        &format!("{now} streams, {streams} before"),
+    );
+    let back: Vec<_> = agents.went_back().collect();
+    checks.require(
+        "no agent ever went back to an older plan",
+        back.is_empty(),
+        &format!("{back:?}"),
+    );
     Ok(())
 }
 
