@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"log"
+	"math/big"
 	"os"
 	"os/signal"
 	"sync"
@@ -66,8 +67,10 @@ func run(ctx context.Context, running *sync.WaitGroup, kubeconfig, device, setti
 	if err := rules.Init(ctx); err != nil {
 		return err
 	}
+	// Nothing is left of an earlier run. For IPv6 flannel compares numbers, so none is zero and not nil.
+	before := ip.IP6Net{IP: (*ip.IP6)(new(big.Int))}
 	err = rules.SetupAndEnsureMasqRules(ctx, config.Network, ip.IP4Net{}, ip.IP4Net{},
-		config.IPv6Network, ip.IP6Net{}, ip.IP6Net{}, lease, resync, false)
+		config.IPv6Network, before, before, lease, resync, false)
 	if err != nil {
 		return err
 	}

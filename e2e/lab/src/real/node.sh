@@ -40,7 +40,10 @@ keep() {
     shift
     while :; do
         "$@" >>"$log" 2>&1
-        echo "lab: $name ended with $?" | tee -a "$log" >/dev/console
+        status=$?
+        # The log stays on the node, which goes with its cluster.
+        tail -n 5 "$log" >/dev/console
+        echo "lab: $name ended with $status" | tee -a "$log" >/dev/console
         sleep 1
     done
 }

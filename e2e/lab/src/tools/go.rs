@@ -55,6 +55,11 @@ impl Source {
         })?;
         let mut hasher = DefaultHasher::new();
         (RECIPE, &go_mod, &go_sum, std::env::consts::ARCH).hash(&mut hasher);
+        // Some modules have a program of their own.
+        let program = folder.join("main.go");
+        if program.is_file() {
+            read("main.go")?.hash(&mut hasher);
+        }
         let hash = format!("{:016x}", hasher.finish());
         Ok(Self {
             module,
