@@ -60,7 +60,7 @@ pub enum Seen {
     },
 }
 
-/// What one answer of the API server tells, with how far its kind was read. It is taken in as a whole: an agent that
+/// What one answer of the API server contains, with how far its kind was read. It is taken in as a whole: an agent that
 /// had a plan without how far its objects were read would go back to an older plan at a controller that lags behind.
 pub type Answer = Vec<Seen>;
 

@@ -7,5 +7,5 @@ pub(crate) const CPU: &str = "max,-erms,-la57";
 
 /// For the kernel's command line. Without `tsc=reliable` it takes the small differences between emulated processors
 /// for faults and reads an emulated device instead of the counter: 1,500 ns for each look at the clock, and no other
-/// processor may reach a device meanwhile; with it 90 ns. Mitigations protect nobody here.
+/// processor may reach a device meanwhile; with it 90 ns. Mitigations have nothing to protect here.
 pub(crate) const KERNEL: &str = "mitigations=off tsc=reliable";

@@ -17,7 +17,7 @@ use super::contents::{crates_path, place_of};
 use super::debian;
 use super::oci::{Image, Kind, look};
 use super::recipe::{PACKAGES_LABEL, PATH, Recipe};
-use crate::{nested, process};
+use crate::{nested, process, progress};
 
 /// The rules that the agent loads, in all forms that tests know.
 const RULES: &str = "node-agent/reconcile/tests/snapshots";
@@ -36,8 +36,8 @@ const TOOLS: &[&str] = &[
 const BESIDES: &[(&str, &str)] = &[("modprobe", "--version"), ("nft", "--version")];
 /// What the agent says of a tool that it does not find.
 const NOT_FOUND: &str = "install the package";
-/// How often a program is started that succeeds and prints nothing: under load `buildah run` can lose
-/// what a short program printed, and every program that the checks start prints something.
+/// How often a program is started that succeeds and prints nothing. Every program that the checks start prints
+/// something; once, on a busy machine, nothing of it came out of `buildah run`.
 const ATTEMPTS: usize = 3;
 
 /// Counts checks and prints each as it is decided.
@@ -277,6 +277,7 @@ impl Subject<'_> {
             if !(ended.status.success() && ended.stdout.is_empty()) {
                 break;
             }
+            progress::say(&format!("`{}` printed nothing; once more", words.join(" ")));
             ended = run()?;
         }
         if !ended.status.success() {

@@ -111,7 +111,7 @@ pub(super) fn run(
         .into_iter()
         .map(|(resource, queue)| (resource, Mutex::new(queue)))
         .collect();
-    let unfinished = Unfinished::of(&queues);
+    let unfinished = Unfinished::of(queues.keys(), workers);
     let (events, received) = sync_channel(64);
     thread::scope(|scope| {
         for (resource, queue) in &queues {
@@ -119,9 +119,9 @@ pub(super) fn run(
                 let events = events.clone();
                 let unfinished = &unfinished;
                 scope.spawn(move || {
+                    let _finished = Finished(unfinished, *resource);
                     unfinished.wait_for(resource.waits_for());
                     while let Some(batch) = next(queue) {
-                        let _finished = Finished(unfinished, *resource);
                         run(&batch, &events);
                     }
                 });
@@ -138,20 +138,15 @@ fn next(queue: &Mutex<VecDeque<Batch>>) -> Option<Batch> {
     queue.pop_front()
 }
 
-/// How many batches of each resource have not come to their end.
+/// How many workers of each resource have not come to their end.
 struct Unfinished {
     counts: Mutex<BTreeMap<Resource, usize>>,
     changed: Condvar,
 }
 
 impl Unfinished {
-    fn of(queues: &BTreeMap<Resource, Mutex<VecDeque<Batch>>>) -> Self {
-        let count = |queue: &Mutex<VecDeque<Batch>>| {
-            queue.lock().unwrap_or_else(PoisonError::into_inner).len()
-        };
-        let counts = queues
-            .iter()
-            .map(|(resource, queue)| (*resource, count(queue)));
+    fn of<'a>(resources: impl Iterator<Item = &'a Resource>, workers: Workers) -> Self {
+        let counts = resources.map(|resource| (*resource, workers(*resource).max(1)));
         Self {
             counts: Mutex::new(counts.collect()),
             changed: Condvar::new(),
@@ -168,7 +163,7 @@ impl Unfinished {
     }
 }
 
-/// Counts a batch as finished, also one whose worker panics.
+/// Counts a worker as finished, also one that panics: others wait for it.
 struct Finished<'a>(&'a Unfinished, Resource);
 
 impl Drop for Finished<'_> {
