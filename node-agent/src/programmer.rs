@@ -263,7 +263,7 @@ impl<K: Kernel> Programmer<K> {
     fn work_on(&mut self, work: Work, outcome: &mut Outcome) {
         match work {
             Work::Part(_, part) => self.follow(*part, outcome),
-            Work::Whole(Some(desired)) => self.write(&desired, outcome),
+            Work::Whole(Some(desired)) => self.write(*desired, outcome),
             Work::Whole(None) => {
                 let reason = "it does not say what this node is; is the controller newer?";
                 outcome.fail(&KernelError::new("read the plan", reason), &Family::BOTH);
@@ -276,7 +276,7 @@ impl<K: Kernel> Programmer<K> {
 
     /// Makes the kernel as all of a plan wants it. Without a shadow there is nothing to compare with,
     /// and the look that failed is told.
-    fn write(&mut self, desired: &Desired, outcome: &mut Outcome) {
+    fn write(&mut self, desired: Desired, outcome: &mut Outcome) {
         self.shared = None;
         let Some(mut shadow) = self.shadow.take() else {
             return;
@@ -286,17 +286,17 @@ impl<K: Kernel> Programmer<K> {
         let mut owned = self
             .owned
             .take()
-            .unwrap_or_else(|| Owned::adopt(&shadow, desired));
+            .unwrap_or_else(|| Owned::adopt(&shadow, &desired));
         owned.excluded.clone_from(&desired.excluded);
-        self.drift.judge(&mut shadow, &owned, desired);
+        self.drift.judge(&mut shadow, &owned, &desired);
         let scope = Scope::Everything;
-        let sound = self.carry_out(&mut shadow, desired, &mut owned, &scope, outcome);
-        self.drift.settle(&shadow, desired);
+        let sound = self.carry_out(&mut shadow, &desired, &mut owned, &scope, outcome);
+        self.drift.settle(&shadow, &desired);
         self.retire_devices(outcome);
         // A plan from disk may be a part of one: what is ours is judged again by a controller's.
         self.owned = (self.source == Source::Controller || !adopts).then_some(owned);
         self.shadow = Some(shadow);
-        self.shared = Some(Shared::of(desired));
+        self.shared = Some(Shared::from(desired));
         if !sound {
             self.forget();
         }
@@ -377,14 +377,14 @@ impl<K: Kernel> Programmer<K> {
                     done.end = place + 1;
                 }
                 Err(error) => {
-                    shadow.note_all(&ops[done]);
+                    shadow.note_all(&ops[done], desired);
                     done = place + 1..place + 1;
                     self.drift.failed(op);
                     outcome.fail_op(op, &error);
                 }
             }
         }
-        shadow.note_all(&ops[done]);
+        shadow.note_all(&ops[done], desired);
     }
 
     /// Saves the record if it changed. A disk that cannot be written does not keep Services from

@@ -163,7 +163,7 @@ impl Here {
 
     fn look(&mut self) -> Observed {
         let network = self.network(DEVICE).unwrap();
-        self.observe(network, BTreeMap::new()).unwrap()
+        self.observe(network, BTreeMap::new(), None).unwrap()
     }
 
     /// One pass: what was written.
@@ -194,6 +194,7 @@ impl Kernel for Here {
         &mut self,
         network: Network,
         _: BTreeMap<Arc<str>, Arc<str>>,
+        wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError> {
         let reading = self.rules.begin_reading();
         let rules = self.rules.observe(reading);
@@ -206,7 +207,7 @@ impl Kernel for Here {
                 .into_iter()
                 .map(|(family, found)| Ok((family, found?)))
                 .collect::<Result<_, KernelError>>()?,
-            ..self.rest.observe(network, settings)?
+            ..self.rest.observe(network, settings, wanted)?
         })
     }
 

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use portolan_agent::kernel::linux::Sent;
 use portolan_agent::kernel::{Kernel, KernelError, LinuxKernel, StaleFlows};
 use portolan_plan::Family;
-use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, VirtualServerKey};
+use portolan_reconcile::{
+    Connections, Desired, Flow, Network, Observed, Op, OpKind, VirtualServerKey,
+};
 
 /// What was asked of a kernel since the last plan.
 #[derive(Debug, Clone, Default)]
@@ -162,9 +164,10 @@ impl Kernel for Watched {
         &mut self,
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
+        wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError> {
         self.timed(
-            |kernel| kernel.observe(network, sysctls),
+            |kernel| kernel.observe(network, sysctls, wanted),
             |asked, took| {
                 asked.dumps += 1;
                 asked.reading += took;

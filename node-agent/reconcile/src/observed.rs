@@ -85,13 +85,17 @@ impl Observed {
         self.loaded_schedulers.iter().chain(used).collect()
     }
 
-    /// Keeps real servers that are as the plan wants them where the plan has them: there they take no
-    /// room of their own.
+    /// Lets virtual servers that are as the plan wants them share its memory: they need none of their own then.
     pub fn share(&mut self, desired: &Desired) {
-        for (key, wanted) in &desired.virtual_servers {
-            if let Some(held) = self.virtual_servers.get_mut(key) {
-                held.real_servers.share(&wanted.real_servers);
-            }
+        for key in desired.virtual_servers.keys() {
+            self.share_one(key, desired);
+        }
+    }
+
+    fn share_one(&mut self, key: &VirtualServerKey, desired: &Desired) {
+        let held = self.virtual_servers.get_mut(key);
+        if let (Some(held), Some(wanted)) = (held, desired.virtual_servers.get(key)) {
+            held.share(wanted);
         }
     }
 
@@ -145,15 +149,18 @@ impl Observed {
     }
 
     /// Notes that all of these were done, in order. The real servers of a virtual server come one after
-    /// the other and cost one look-up.
-    pub fn note_all(&mut self, ops: &[Op]) {
+    /// the other and cost one look-up. Those that are now as `wanted` has them share its memory.
+    pub fn note_all(&mut self, ops: &[Op], wanted: &Desired) {
         let of = |op: &Op| match op {
             Op::AddRealServer { server, .. } => Some(*server),
             _ => None,
         };
         for run in ops.chunk_by(|left, right| of(left).is_some() && of(left) == of(right)) {
             match run.first().and_then(of) {
-                Some(server) => self.note_real_servers(&server, run),
+                Some(server) => {
+                    self.note_real_servers(&server, run);
+                    self.share_one(&server, wanted);
+                }
                 None => run.iter().for_each(|op| self.note(op)),
             }
         }

@@ -49,8 +49,18 @@ pub struct Shared {
     contested: BTreeSet<VirtualServerKey>,
 }
 
+impl From<Desired> for Shared {
+    /// As [`Shared::of`], without a copy.
+    fn from(desired: Desired) -> Self {
+        Self {
+            entries: desired.common,
+            contested: desired.contested,
+        }
+    }
+}
+
 impl Shared {
-    /// What the Services of a whole plan want together.
+    /// What the Services of a plan want together.
     pub fn of(desired: &Desired) -> Self {
         Self {
             entries: desired.common.clone(),

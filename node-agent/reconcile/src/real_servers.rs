@@ -95,15 +95,15 @@ impl RealServers {
         self.change(|own| own.reserve(more));
     }
 
-    /// Is kept where these are from now on, if they are the same.
+    /// Uses the memory of `with` if both are equal.
     pub(crate) fn share(&mut self, with: &Self) {
         if self == with {
             *self = with.clone();
         }
     }
 
-    /// Whether both are one list of a plan.
-    fn are_one(&self, other: &Self) -> bool {
+    /// Whether both are one list of a plan, which is held once.
+    pub fn is_shared_with(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Held::Plan(left), Held::Plan(right)) => Arc::ptr_eq(left, right),
             _ => false,
@@ -148,7 +148,7 @@ impl Extend<(RealServerKey, u32)> for RealServers {
 
 impl PartialEq for RealServers {
     fn eq(&self, other: &Self) -> bool {
-        self.are_one(other) || (self.len() == other.len() && self.iter().eq(other.iter()))
+        self.is_shared_with(other) || (self.len() == other.len() && self.iter().eq(other.iter()))
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
     fn equal_ones_are_kept_once_and_a_change_of_one_is_no_change_of_the_other() {
         let [plan, mut found] = both(&[(1, 1), (2, 1)]);
         found.share(&plan);
-        assert!(found.are_one(&plan));
+        assert!(found.is_shared_with(&plan));
         let drained = found.keys().next().unwrap();
         found.insert(drained, 0);
         assert_eq!(

@@ -151,6 +151,16 @@ pub struct VirtualServer {
 }
 
 impl VirtualServer {
+    /// Uses the memory of `with` for the parts that are equal to its own.
+    pub fn share(&mut self, with: &Self) {
+        if self.scheduler == with.scheduler {
+            self.scheduler = with.scheduler.clone();
+        }
+        self.real_servers.share(&with.real_servers);
+    }
+}
+
+impl VirtualServer {
     /// All of it but its real servers.
     pub fn scheduling(&self) -> Scheduling {
         Scheduling {

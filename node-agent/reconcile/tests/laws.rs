@@ -294,11 +294,18 @@ proptest! {
             diff(&kernel.state, &second, &owned).into_iter().flat_map(|(_, ops)| ops).collect();
         let done = &ops[..done.index(ops.len() + 1)];
         let mut together = kernel.state.clone();
-        together.note_all(done);
+        together.note_all(done, &second);
         for op in done {
             kernel.apply(op).unwrap();
         }
         prop_assert_eq!(&together, &kernel.state, "noted together as one by one");
+        for (key, wanted) in &second.virtual_servers {
+            let added = |op: &Op| matches!(op, Op::AddRealServer { server, .. } if server == key);
+            let held = together.virtual_servers.get(key).map(|held| &held.real_servers);
+            if let Some(held) = held.filter(|held| done.iter().any(added) && **held == wanted.real_servers) {
+                prop_assert!(held.is_shared_with(&wanted.real_servers), "{key} is held twice");
+            }
+        }
         pass(&mut kernel, &second, &mut owned, |_| {});
         agrees(&kernel.state, &second);
     }

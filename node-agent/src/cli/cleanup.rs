@@ -47,7 +47,7 @@ impl Cleanup {
         let node = plan.as_ref().and_then(|(plan, _)| plan.node());
         let device = self.device.name(node.map(|node| &node.settings));
         let network = kernel.network(&device)?;
-        let observed = kernel.observe(network, BTreeMap::new())?;
+        let observed = kernel.observe(network, BTreeMap::new(), None)?;
         // Whatever answered had its entry in our sets, so they tell as well.
         let recorded = recorded.unwrap_or_else(|| observed.answering().collect());
         let owned = Owned {

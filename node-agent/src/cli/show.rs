@@ -72,7 +72,7 @@ impl Show {
         let node = plan.as_ref().and_then(|(plan, _)| plan.node());
         let device = self.device.name(node.map(|node| &node.settings));
         let network = kernel.network(&device)?;
-        let observed = kernel.observe(network, BTreeMap::new())?;
+        let observed = kernel.observe(network, BTreeMap::new(), None)?;
         let servers: Vec<_> = observed.virtual_servers.keys().copied().collect();
         let connections = kernel.connections(&servers)?;
         let shown = Shown::of(&Found {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 use portolan_reconcile::rules::ObservedRules;
-use portolan_reconcile::{Connections, Flow, Network, Observed, Op, VirtualServerKey};
+use portolan_reconcile::{Connections, Desired, Flow, Network, Observed, Op, VirtualServerKey};
 use thiserror::Error;
 
 use crate::traffic::Traffic;
@@ -35,7 +35,8 @@ pub trait Kernel {
     /// Says that all of it is observed soon: what takes long may begin.
     fn foresee_observing(&mut self) {}
 
-    /// Reads virtual servers, sets and rules, and puts them together with the rest.
+    /// Reads virtual servers, sets and rules, and puts them together with the rest. Virtual servers that are as `wanted`
+    /// has them share its real servers ([`VirtualServer::share`](portolan_reconcile::VirtualServer::share)).
     ///
     /// # Errors
     /// [`KernelError`] when some of it cannot be read; then nothing may be written either. Rules of a
@@ -44,6 +45,7 @@ pub trait Kernel {
         &mut self,
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
+        wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError>;
 
     /// Our rules as they are loaded, or why they cannot be read, of each family that is known of. Costs little as long as

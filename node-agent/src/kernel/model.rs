@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use portolan_plan::Family;
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
-    Connections, Flow, ModelKernel, Network, Observed, Op, Refusal, VirtualServerKey,
+    Connections, Desired, Flow, ModelKernel, Network, Observed, Op, Refusal, VirtualServerKey,
 };
 
 use super::{Kernel, KernelError, StaleFlows};
@@ -88,6 +88,7 @@ impl Kernel for SharedModel {
         &mut self,
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
+        wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError> {
         let mut eyes = self.eyes();
         eyes.services += 1;
@@ -98,6 +99,7 @@ impl Kernel for SharedModel {
             .retain(|family, _| !eyes.unread_rules.contains_key(family));
         observed.sysctls = sysctls;
         observed.set_network(network);
+        wanted.into_iter().for_each(|wanted| observed.share(wanted));
         Ok(observed)
     }
 

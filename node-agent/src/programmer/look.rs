@@ -136,9 +136,8 @@ impl<K: Kernel> Programmer<K> {
             return;
         };
         outcome.step("observe", |outcome| {
-            match self.kernel.observe(network, sysctls) {
-                Ok(mut observed) => {
-                    wanted.into_iter().for_each(|wanted| observed.share(wanted));
+            match self.kernel.observe(network, sysctls, wanted) {
+                Ok(observed) => {
                     self.read_traffic(&observed.host);
                     self.tell_of_ipv6(observed.host.machine.ipv6_off);
                     self.shadow = Some(observed);

@@ -85,7 +85,7 @@ fn servers() -> Looked<BTreeMap<VirtualServerKey, VirtualServer>> {
     if !Path::new("/proc/net/ip_vs").exists() {
         return Err("IPVS is not loaded".into());
     }
-    looked(Servers::open().and_then(|mut servers| servers.observe()))
+    looked(Servers::open().and_then(|mut servers| servers.observe(None)))
 }
 
 /// As with IPVS.

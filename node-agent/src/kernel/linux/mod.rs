@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 use portolan_reconcile::rules::ObservedRules;
-use portolan_reconcile::{Connections, Flow, Network, Observed, Op, OpKind, VirtualServerKey};
+use portolan_reconcile::{
+    Connections, Desired, Flow, Network, Observed, Op, OpKind, VirtualServerKey,
+};
 
 use super::{Kernel, KernelError, StaleFlows};
 use crate::traffic::Traffic;
@@ -150,13 +152,14 @@ impl Kernel for LinuxKernel {
         &mut self,
         network: Network,
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
+        wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError> {
         let (mut rules, mut unread_rules) = (BTreeMap::new(), BTreeMap::new());
         let reading = match self.reading.take() {
             Some(reading) => reading,
             None => self.rules.begin_reading(),
         };
-        let virtual_servers = self.servers.observe();
+        let virtual_servers = self.servers.observe(wanted);
         let timeouts = self.servers.timeouts();
         let sets = self.sets.observe();
         for (family, found) in self.rules.observe(reading) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use ipvs_rs::{Destination, Flags, Forwarding, Request, Service, ServiceKey, Socket};
 use portolan_plan::Protocol;
 use portolan_reconcile::{
-    Connections, Op, RealServerKey, Scheduling, Timeouts, VirtualServer, VirtualServerKey,
+    Connections, Desired, Op, RealServerKey, Scheduling, Timeouts, VirtualServer, VirtualServerKey,
 };
 
 use crate::kernel::KernelError;
@@ -43,11 +43,15 @@ impl Servers {
         self.traffic.as_mut().map_or_else(Vec::new, std::mem::take)
     }
 
-    /// All virtual servers with an address. Those of firewall marks are never ours.
+    /// All virtual servers with an address; those of firewall marks are never ours. What is as `wanted` has it shares
+    /// that one's memory as soon as it is read: a large node would otherwise hold all its real servers twice meanwhile.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn observe(&mut self) -> Result<BTreeMap<VirtualServerKey, VirtualServer>, KernelError> {
+    pub fn observe(
+        &mut self,
+        wanted: Option<&Desired>,
+    ) -> Result<BTreeMap<VirtualServerKey, VirtualServer>, KernelError> {
         let failed = |error| KernelError::new("read virtual servers", &error);
         let mut servers = BTreeMap::new();
         self.traffic.iter_mut().for_each(Vec::clear);
@@ -60,7 +64,11 @@ impl Servers {
                 .into_iter()
                 .for_each(|all| all.push((key, service.traffic)));
             let destinations = self.socket.destinations(&service.key).map_err(failed)?;
-            servers.insert(key, virtual_server(&service, &destinations));
+            let mut server = virtual_server(&service, &destinations);
+            if let Some(wanted) = wanted.and_then(|wanted| wanted.virtual_servers.get(&key)) {
+                server.share(wanted);
+            }
+            servers.insert(key, server);
         }
         Ok(servers)
     }
