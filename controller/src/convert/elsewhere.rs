@@ -47,7 +47,7 @@ const ROWS: [Row; 16] = {
             "showHiddenMetricsForVersion",
             Text(""),
             NoEqual,
-            "agents have those metrics of kube-proxy that README names",
+            "agents have the metrics of kube-proxy that node-agent/METRICS.md lists",
         ),
         (
             "hostnameOverride",

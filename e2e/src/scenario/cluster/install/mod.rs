@@ -176,7 +176,7 @@ fn upgrade(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
     lab.plane
         .kubectl(&[&apply[..], &[&definitions]].concat())
-        .context("apply definitions as the README says")?;
+        .context("apply definitions as docs/install/helm.md says")?;
     let upgraded = || {
         lab.upgrade(&[
             "--set",
