@@ -1,7 +1,7 @@
 //! The Portolan controller: watches the cluster once, plans every node, streams the plans.
 //!
-//! Data goes one way: `manifests` → `from_kube` → the planner, held by `engine` → `store` →
-//! `serve`. Nothing here names something to its right.
+//! Data goes one way: `watch` (a cluster) or `manifests` (files) → `from_kube` → the planner, held by `engine` →
+//! `store` → `serve`. `publish` writes the plans as objects, `rollout` and `agents` bring changes to nodes in waves.
 #![forbid(unsafe_code)]
 
 pub mod admin;

@@ -377,8 +377,7 @@ async fn agents_that_break_the_protocol_are_told_how() {
     let status = older.end().await;
     assert_eq!(
         status.message(),
-        "this controller speaks wire versions 1 to 2, the agent 0; bring both to releases that \
-         belong together"
+        "the agent speaks wire version 0, this controller needs at least 1: upgrade the agent"
     );
     let mut hasty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let first = hasty.batch().await;

@@ -199,24 +199,22 @@ struct Agent {
     plan: NodePlan,
     held: Held,
     open: Option<(Walk, StagedChanges)>,
-    patches: bool,
 }
 
 impl Agent {
-    fn new(node: &'static str, patches: bool) -> Self {
+    fn new(node: &'static str) -> Self {
         Self {
             node,
             plan: NodePlan::default(),
             held: Held::Nothing,
             open: None,
-            patches,
         }
     }
 
     /// Takes one piece; false once there is no more.
     fn take(&mut self, store: &Store, bytes: usize) -> bool {
         let Some((mut walk, mut staged)) = self.open.take().or_else(|| {
-            let walk = store.begin(self.node, self.held.clone(), self.patches)?;
+            let walk = store.begin(self.node, self.held.clone())?;
             let staged = match walk.begin() {
                 Begin::Nothing => StagedChanges::snapshot(),
                 Begin::Buckets(buckets) => StagedChanges::of_buckets(*buckets),
@@ -270,15 +268,11 @@ fn publish(store: &Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Nodes of a zone and of different ones, that a Service names or not, who read patches or not.
+    /// Nodes of a zone and of different ones, that a Service names or not.
     #[test]
-    fn every_way_leads_to_the_plan_of_the_node(
-        steps in vec(step(), 1..50),
-        patches in [any::<bool>(), any::<bool>(), any::<bool>()],
-    ) {
+    fn every_way_leads_to_the_plan_of_the_node(steps in vec(step(), 1..50)) {
         let store = Store::default();
-        let agents = NODES.iter().zip(patches);
-        let mut agents: Vec<_> = agents.map(|(node, patches)| Agent::new(node, patches)).collect();
+        let mut agents: Vec<_> = NODES.into_iter().map(Agent::new).collect();
         for node in 0..FOLLOWED {
             publish(&store, &Step::Node(node, Some(Some(node / 2))));
         }
@@ -309,14 +303,14 @@ proptest! {
             if let Some(wanted) = store.plan(agent.node) {
                 prop_assert_eq!(&agent.plan, &wanted);
                 let said = Held::Said(wanted.hash(), Some(wanted.bucket_hashes()));
-                let walk = store.begin(agent.node, said, agent.patches).unwrap();
+                let walk = store.begin(agent.node, said).unwrap();
                 prop_assert!(walk.is_done(), "who has all of it is sent nothing");
             }
         }
     }
 }
 
-/// One of 400 backends costs what it is, and who cannot read patches gets the list.
+/// One of 400 backends costs what it is, not the list.
 #[test]
 fn a_change_of_a_large_list_costs_the_change() {
     let shape = |seed| Shape {
@@ -327,22 +321,19 @@ fn a_change_of_a_large_list_costs_the_change() {
         large: true,
         critical: false,
     };
-    let mut sizes = Vec::new();
-    for patches in [true, false] {
-        let store = Store::default();
-        publish(&store, &Step::Node(0, Some(None)));
-        publish(&store, &Step::Service(0, Some(shape(1))));
-        let mut agent = Agent::new(NODES[0], patches);
-        while agent.take(&store, 1000) {}
-        publish(&store, &Step::Service(0, Some(shape(2))));
-        let mut walk = store.begin(NODES[0], agent.held.clone(), patches).unwrap();
+    let store = Store::default();
+    publish(&store, &Step::Node(0, Some(None)));
+    let mut agent = Agent::new(NODES[0]);
+    let sizes = [1, 2].map(|seed| {
+        publish(&store, &Step::Service(0, Some(shape(seed))));
+        let mut walk = store.begin(NODES[0], agent.held.clone()).unwrap();
         let items = store.more(&mut walk, 10_000).unwrap();
         assert!(walk.is_done());
-        sizes.push(items.iter().map(|item| item.len()).sum::<usize>());
         while agent.take(&store, 1000) {}
         assert_eq!(agent.plan.hash(), store.plan(NODES[0]).unwrap().hash());
-    }
-    assert!(sizes[0] < 120 && sizes[1] > 1600, "{sizes:?}");
+        items.iter().map(|item| item.len()).sum::<usize>()
+    });
+    assert!(sizes[0] > 1600 && sizes[1] < 120, "{sizes:?}");
 }
 
 /// What comes back to a controller that was started anew costs what changed meanwhile.
@@ -365,13 +356,13 @@ fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
         }
         store
     };
-    let mut agent = Agent::new(NODES[0], true);
+    let mut agent = Agent::new(NODES[0]);
     let first = fill(1);
     while agent.take(&first, 1000) {}
     let second = fill(2);
     let said = |buckets| Held::Said(agent.plan.hash(), buckets);
     let cost = |held| {
-        let mut walk = second.begin(NODES[0], held, true).unwrap();
+        let mut walk = second.begin(NODES[0], held).unwrap();
         let mut bytes = 0;
         while !walk.is_done() {
             let items = second.more(&mut walk, 1000).unwrap();

@@ -22,8 +22,7 @@ pub fn remove(key: &EntryKey) -> Bytes {
     item(wire::item::Item::Remove(key.to_string()))
 }
 
-/// The item that makes one list out of another, whose bytes have this hash. For agents that speak
-/// version 2.
+/// The item that makes one list out of another, whose bytes have this hash.
 pub fn patch(key: &EntryKey, base: EntryHash, from: &BackendList, to: &BackendList) -> Bytes {
     let (gone, new) = from.patch_to(to);
     item(wire::item::Item::Patch(wire::Patch {

@@ -21,10 +21,11 @@ pub use decode::{DecodeError, decode_entry};
 pub use encode::encode_entry;
 pub use trace::TraceContext;
 
-/// The newest version of the wire spoken here. Of two peers both speak the newest that both know.
-pub const WIRE_VERSION: u32 = 2;
+/// The newest version of the wire that this release knows. An agent names it in its first message; a controller
+/// answers in the newest version that both know.
+pub const WIRE_VERSION: u32 = 1;
 
-/// The oldest version spoken here: that of the release before. An older peer is told so, never misread.
+/// The oldest version that a controller of this release still speaks. It refuses an older agent.
 pub const OLDEST_WIRE_VERSION: u32 = 1;
 
 /// The largest message on the stream, in bytes.

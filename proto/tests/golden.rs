@@ -42,7 +42,7 @@ fn watermark() -> wire::Watermark {
 fn answers() -> Vec<(&'static str, Answer)> {
     let hello = wire::Hello {
         node: "node-a".into(),
-        wire_version: 2,
+        wire_version: 1,
         agent_version: "0.1.0".into(),
         plan_hash: hash(0xa1),
         bucket_hashes: Vec::new(),

@@ -49,7 +49,9 @@ enum Command {
     Explain(explain::ExplainArguments),
     /// What the chart's Jobs and its test run: whether something is done on each node, whether an installation works.
     Installation(installation::InstallationArguments),
-    /// Plans all nodes from manifests, follows their changes, and streams the plans to agents.
+    /// Plans all nodes of a cluster, follows changes, and streams the plans to agents.
+    ///
+    /// Reads the cluster that its service account or kubeconfig leads to; with --manifests, files instead.
     Run(Box<run::RunArguments>),
 }
 

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{CHUNK_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
+use portolan_proto::{CHUNK_BYTES, OLDEST_WIRE_VERSION, wire};
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
@@ -25,11 +25,6 @@ use crate::board::{Board, InForce};
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::trust::Admission;
 use crate::watch::{Kind, Mark};
-
-/// The version of the wire since which agents read patches of lists.
-const PATCHES_SINCE: u32 = 2;
-/// The version since which they read a batch in one message, and one that replaces buckets.
-const WHOLE_SINCE: u32 = 2;
 
 /// Why a session ended.
 pub(super) enum End {
@@ -157,8 +152,8 @@ async fn follow(
 ) -> Result<(), End> {
     if hello.wire_version < OLDEST_WIRE_VERSION {
         let versions = format!(
-            "this controller speaks wire versions {OLDEST_WIRE_VERSION} to {WIRE_VERSION}, the agent {}; \
-             bring both to releases that belong together",
+            "the agent speaks wire version {}, this controller needs at least {OLDEST_WIRE_VERSION}: \
+             upgrade the agent",
             hello.wire_version
         );
         return Err(End::Refused(Status::failed_precondition(versions)));
@@ -169,7 +164,6 @@ async fn follow(
         plans,
         hello,
         outgoing,
-        version: hello.wire_version.min(WIRE_VERSION),
         held: held?,
         batches: 0,
         told: BTreeMap::new(),
@@ -211,8 +205,6 @@ struct Serving<'a> {
     plans: &'a Plans,
     hello: &'a wire::Hello,
     outgoing: &'a mut Outgoing,
-    /// The version of the wire that is spoken.
-    version: u32,
     held: Held,
     /// How many were sent.
     batches: u64,
@@ -240,10 +232,9 @@ impl Serving<'_> {
         if self.batches == 0 {
             behind::catch_up(store, self.hello).await?;
         }
-        let patches = self.version >= PATCHES_SINCE;
         // Before it is known what the batch holds: what is planned after this may not be in it.
         let made = Instant::now();
-        let Some(mut walk) = store.begin(node, self.held.clone(), patches) else {
+        let Some(mut walk) = store.begin(node, self.held.clone()) else {
             if !std::mem::replace(&mut self.said_unknown, true) {
                 warn!(node, "no such node; waiting for a Node object of this name");
             }
@@ -253,10 +244,8 @@ impl Serving<'_> {
         let trip = Trip::begin(&self.plans.changes, store.causes(&walk));
         let mut sent = Sent::new(self.batches + 1, snapshot, made, trip);
         let watermark = || behind::news(&mut self.told, &store.marks().borrow());
-        let (before, version) = (self.batches, self.version);
         let batch = Batch {
-            before,
-            version,
+            before: self.batches,
             trip: &sent.trip,
         };
         match send(self.outgoing, store, &mut walk, watermark, batch).await? {
@@ -323,8 +312,6 @@ enum Sending {
 struct Batch<'a> {
     /// How many were sent before.
     before: u64,
-    /// Of the wire.
-    version: u32,
     trip: &'a Trip,
 }
 
@@ -335,11 +322,7 @@ async fn send(
     store: &Store,
     walk: &mut Walk,
     watermark: impl FnOnce() -> Option<wire::Watermark>,
-    Batch {
-        before,
-        version,
-        trip,
-    }: Batch<'_>,
+    Batch { before, trip }: Batch<'_>,
 ) -> Result<Sending, End> {
     let Ok(first) = store.more(walk, CHUNK_BYTES) else {
         return Ok(Sending::Outdated);
@@ -355,7 +338,7 @@ async fn send(
             Begin::Buckets(buckets) => buckets.iter().collect(),
             Begin::Nothing | Begin::Position(_) => Vec::new(),
         },
-        watermark: (version >= WHOLE_SINCE).then(watermark).flatten(),
+        watermark: watermark(),
         trace: trip.trace(),
         triggered_microseconds: trip.triggered(),
     };
@@ -363,7 +346,7 @@ async fn send(
         batch,
         plan_hash: walk.end().hash().to_bytes().to_vec(),
     };
-    if walk.is_done() && version >= WHOLE_SINCE {
+    if walk.is_done() {
         let whole = wire::Batch {
             begin: Some(begin),
             items: Some(wire::Items { items: first }),

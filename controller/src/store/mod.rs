@@ -227,12 +227,12 @@ impl Store {
         self.version.subscribe()
     }
 
-    /// Begins to lead a node from what it holds to the present; `patches` says whether it can read them.
+    /// Begins to lead a node from what it holds to the present.
     /// `None` while there is no such node.
-    pub fn begin(&self, node: &str, held: Held, patches: bool) -> Option<Walk> {
+    pub fn begin(&self, node: &str, held: Held) -> Option<Walk> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         let node = plans.nodes.get(node)?;
-        Some(Walk::new(&plans, node, held, patches))
+        Some(Walk::new(&plans, node, held))
     }
 
     /// The next items of a batch, of about so many bytes. None are left once it is done.

@@ -47,11 +47,10 @@ impl Piece {
 pub(super) struct Step(Piece, PlanHash);
 
 impl Step {
-    /// What leads from some entries to others; both in the order of keys. `patches`: to whom can read them.
+    /// What leads from some entries to others; both in the order of keys.
     pub(super) fn between(
         before: Vec<(EntryKey, EncodedEntry)>,
         now: Vec<(EntryKey, EncodedEntry)>,
-        patches: bool,
     ) -> Self {
         let mut step = Self::default();
         let mut before = before.into_iter().peekable();
@@ -60,7 +59,7 @@ impl Step {
                 step.remove(&gone, &old);
             }
             let old = before.next_if(|(other, _)| *other == key);
-            step.put(old.map(|(_, old)| old).as_ref(), &new, patches);
+            step.put(old.map(|(_, old)| old).as_ref(), &new);
         }
         for (gone, old) in before {
             step.remove(&gone, &old);
@@ -68,7 +67,7 @@ impl Step {
         step
     }
 
-    fn put(&mut self, old: Option<&EncodedEntry>, new: &EncodedEntry, patches: bool) {
+    fn put(&mut self, old: Option<&EncodedEntry>, new: &EncodedEntry) {
         let Self(piece, hash) = self;
         if let Some(old) = old {
             if old.hash == new.hash {
@@ -80,7 +79,7 @@ impl Step {
         let patch = new
             .patch
             .as_ref()
-            .filter(|patch| patches && old.is_some_and(|old| old.hash == patch.base));
+            .filter(|patch| old.is_some_and(|old| old.hash == patch.base));
         piece.push(patch.map_or(&new.item, |patch| &patch.item).clone());
     }
 
@@ -97,7 +96,6 @@ struct Of {
     /// The version of the Service there; `None` where it was not.
     from: Option<u64>,
     zone: Option<Arc<str>>,
-    patches: bool,
 }
 
 /// The steps to one form of a Service that were asked for.
@@ -125,12 +123,11 @@ pub(super) fn step(
     now: Option<&Arc<EncodedService>>,
     node_before: &NodeEntry,
     node: &NodeEntry,
-    patches: bool,
 ) -> Arc<Step> {
     let make = || {
         let before = before.map(|service| service.entries_for(node_before));
         let now = now.map(|service| service.entries_for(node));
-        Step::between(before.unwrap_or_default(), now.unwrap_or_default(), patches)
+        Step::between(before.unwrap_or_default(), now.unwrap_or_default())
     };
     let names = |service: Option<&Arc<EncodedService>>| {
         service.is_some_and(|service| service.names(&node.name))
@@ -144,7 +141,6 @@ pub(super) fn step(
             let of = Of {
                 from: before.map(|before| before.version),
                 zone: zone.cloned(),
-                patches,
             };
             now.steps.get(of, make)
         }

@@ -40,8 +40,6 @@ pub struct Walk {
     /// Of the plan that what was made so far leads to.
     hash: PlanHash,
     at: At,
-    /// Whether the agent can read patches.
-    patches: bool,
 }
 
 /// Where a batch begins.
@@ -89,14 +87,13 @@ impl Walk {
         }
     }
 
-    pub(super) fn new(plans: &Plans, node: &Arc<EncodedNode>, held: Held, patches: bool) -> Self {
+    pub(super) fn new(plans: &Plans, node: &Arc<EncodedNode>, held: Held) -> Self {
         let at_node = |begin, hash| Self {
             begin,
             version: plans.version,
             node: node.clone(),
             hash,
             at: At::Node,
-            patches,
         };
         match held {
             Held::Nothing => at_node(Begin::Nothing, PlanHash::default()),
@@ -182,7 +179,7 @@ impl Walk {
             Begin::Position(position) => vec![(EntryKey::Node, position.node.encoded.clone())],
             Begin::Nothing => Vec::new(),
         };
-        self.hash = piece.step(&Step::between(before, now, self.patches), self.hash);
+        self.hash = piece.step(&Step::between(before, now), self.hash);
     }
 
     fn service(
@@ -201,7 +198,7 @@ impl Walk {
             Begin::Position(position) => (then.at_begin(id), &position.node.value),
             Begin::Nothing => (None, node),
         };
-        let step = step::step(before, now, node_before, node, self.patches);
+        let step = step::step(before, now, node_before, node);
         self.hash = piece.step(&step, self.hash);
     }
 }

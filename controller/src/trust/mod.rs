@@ -1,7 +1,7 @@
 //! Who may read which plan: an agent shows a token that is bound to its pod, the API server says whose it
 //! is and on which node the pod runs, and that node's plan is the only one it is given.
 //!
-//! What is decided is pure, with time as an argument: `claims`, `verdict`, `bucket`, `cache`,
+//! What is decided is pure, with time as an argument: `claims`, `verdict`, `cache`,
 //! `told`. I/O is in `reviewer`. A token is in memory as long as its stream, and in no log.
 
 mod admission;

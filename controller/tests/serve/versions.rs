@@ -1,42 +1,6 @@
-//! The wire of the release before: its agents are spoken to in its version.
+//! Agents of other releases, and agents that come back to another controller.
 
 use super::*;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_of_the_release_before_meets_nothing_that_it_does_not_know() {
-    let mut controller = Controller::start(2).await;
-    let hello = wire::Hello {
-        node: "node-a".into(),
-        wire_version: 1,
-        ..wire::Hello::default()
-    };
-    let mut agent = Agent::say(&controller, hello).await;
-    for services in [3, 4] {
-        let mut kinds = Vec::new();
-        loop {
-            match agent.message().await.unwrap() {
-                Message::Begin(begin) => {
-                    kinds.push("begin");
-                    assert!(begin.buckets.is_empty() && begin.watermark.is_none());
-                }
-                Message::Items(items) => {
-                    kinds.push("items");
-                    for item in items.items {
-                        let item = wire::Item::decode(item).unwrap().item.unwrap();
-                        assert!(!matches!(item, wire::item::Item::Patch(_)));
-                    }
-                }
-                Message::Commit(commit) => {
-                    agent.ack(commit.batch, false).await;
-                    break;
-                }
-                other => panic!("{other:?} is of version 2"),
-            }
-        }
-        assert_eq!(kinds, ["begin", "items"]);
-        controller.publish(NODE, services);
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_agent_is_spoken_to_in_the_newest_version_known_here() {

@@ -1,28 +1,16 @@
 //! What is remembered of controllers from one stream to the next.
 
-use portolan_proto::{OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
-use tonic::{Code, Status};
+use portolan_proto::wire;
 
 /// A controller watches five kinds; more than this is no watermark but an attack on memory.
 const MOST_KINDS: usize = 16;
 
 /// What controllers told.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// The version of the wire to begin the next stream with.
-    pub(super) wire_version: u32,
     /// How far they had read the objects that the plan was made from. Whoever serves next and has read
     /// less reads again before it sends anything.
     pub(super) watermark: wire::Watermark,
-}
-
-impl Default for Heard {
-    fn default() -> Self {
-        Self {
-            wire_version: WIRE_VERSION,
-            watermark: wire::Watermark::default(),
-        }
-    }
 }
 
 impl Heard {
@@ -35,18 +23,6 @@ impl Heard {
             } else if kinds.len() < MOST_KINDS {
                 kinds.push(of_kind);
             }
-        }
-    }
-
-    /// A controller of the release before refuses the newest version, and one of the release after
-    /// the oldest: the next stream tries the other one.
-    pub(super) fn refused(&mut self, status: &Status) {
-        if status.code() == Code::FailedPrecondition {
-            self.wire_version = if self.wire_version == WIRE_VERSION {
-                OLDEST_WIRE_VERSION
-            } else {
-                WIRE_VERSION
-            };
         }
     }
 }
@@ -81,16 +57,5 @@ mod tests {
             heard.note(of(&number.to_string(), number));
         }
         assert_eq!(heard.watermark.kinds.len(), MOST_KINDS);
-    }
-
-    #[test]
-    fn a_refused_version_is_tried_in_the_other_one_next() {
-        let mut heard = Heard::default();
-        heard.refused(&Status::unavailable("ending"));
-        assert_eq!(heard.wire_version, WIRE_VERSION);
-        heard.refused(&Status::failed_precondition("version"));
-        assert_eq!(heard.wire_version, OLDEST_WIRE_VERSION);
-        heard.refused(&Status::failed_precondition("version"));
-        assert_eq!(heard.wire_version, WIRE_VERSION);
     }
 }

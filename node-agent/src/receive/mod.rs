@@ -83,9 +83,6 @@ impl Receiver {
             };
             // One that ended may be about to end for good, and the others serve the same.
             stream = stream.wrapping_add(1);
-            if let Err(StreamError::Refused(status)) = &end {
-                heard.refused(status);
-            }
             // Nobody is there to program what would be received: the program has to end.
             if matches!(end, Err(StreamError::Ending)) {
                 return;
@@ -114,7 +111,7 @@ impl Receiver {
         let (answers, outgoing) = mpsc::channel(ANSWERS);
         let mut session = Session::new(self.node.clone());
         let held = self.slot.held(&heard.watermark);
-        let hello = session.hello(&self.version, heard.wire_version, held.as_ref());
+        let hello = session.hello(&self.version, held.as_ref());
         send(&answers, hello).await?;
         let mut incoming = client
             .watch(controller.request(ReceiverStream::new(outgoing))?)

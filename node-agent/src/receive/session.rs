@@ -10,7 +10,9 @@ use portolan_plan::{BucketHashes, EntryKey, PlanHash, StagedChanges};
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{DecodeError, TRIGGERS_TOLD, TraceContext, draining, item, wire};
+use portolan_proto::{
+    DecodeError, TRIGGERS_TOLD, TraceContext, WIRE_VERSION, draining, item, wire,
+};
 use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
@@ -150,15 +152,10 @@ impl Session {
 
     /// The first message of a program of this `version`, with the plan that is held already and what was told of the
     /// objects that it was made from.
-    pub fn hello(
-        &self,
-        version: &str,
-        wire_version: u32,
-        held: Option<&Held>,
-    ) -> wire::AgentMessage {
+    pub fn hello(&self, version: &str, held: Option<&Held>) -> wire::AgentMessage {
         answer(Answer::Hello(wire::Hello {
             node: self.node.to_string(),
-            wire_version,
+            wire_version: WIRE_VERSION,
             agent_version: version.into(),
             plan_hash: held.map_or_else(Vec::new, |held| held.hash.to_bytes().into()),
             bucket_hashes: held.map_or_else(Vec::new, |held| held.buckets.to_bytes()),
