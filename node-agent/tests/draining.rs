@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 use portolan_agent::kernel::SharedModel;
 use portolan_plan::PlanDocument;
-use portolan_reconcile::{Op, RealServerKey, VirtualServerKey};
+use portolan_reconcile::{IpvsOp, Op, RealServerKey, VirtualServerKey};
 use tempfile::TempDir;
 
 use running::{Running, document};
@@ -183,7 +183,7 @@ fn a_service_without_endpoints_keeps_its_connections_and_one_that_is_gone_does_n
     );
     assert!(running.draining().is_empty());
     running.program(document());
-    let fresh = |op: &Op| matches!(op, Op::DeleteRealServer { .. });
+    let fresh = |op: &Op| matches!(op, Op::Ipvs(IpvsOp::DeleteRealServer { .. }));
     running.kernel.lock().log.clear();
     running.program(without("web", is_first));
     assert_eq!(weight(&running.kernel, WEB, "10.244.1.5:8080"), Some(0));

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets};
+use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets, only};
 use portolan_agent::kernel::{Kernel, KernelError, SharedModel, StaleFlows};
 use portolan_plan::{Family, NodePlan, PlanDocument};
 use portolan_reconcile::{Connections, Op, OpKind, Owned, VirtualServerKey, diff};
@@ -212,16 +212,16 @@ impl Kernel for Here {
     }
 
     fn foresee(&mut self, ops: &[Op]) {
-        self.rules.foresee(ops);
+        self.rules.foresee(&only(ops, Op::rules));
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
         ops.chunk_by(|left, right| left.kind() == right.kind())
             .flat_map(|run| match run[0].kind() {
-                OpKind::Link => self.links.apply(run),
-                OpKind::Set => self.sets.apply(run),
-                OpKind::Rules => self.rules.apply(run),
-                OpKind::Ipvs | OpKind::Sysctl => self.rest.apply(run),
+                OpKind::Link => self.links.apply(&only(run, Op::link)),
+                OpKind::Set => self.sets.apply(&only(run, Op::set)),
+                OpKind::Rules => self.rules.apply(&only(run, Op::rules)),
+                OpKind::Ipvs | OpKind::Scheduler | OpKind::Sysctl => self.rest.apply(run),
             })
             .collect()
     }

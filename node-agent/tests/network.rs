@@ -214,7 +214,7 @@ fn writes(values: [&str; 2]) -> Vec<String> {
     running.program(asking());
     let kernel = running.stop();
     let kernel = kernel.lock();
-    let ours = |op: &&Op| matches!(op, Op::WriteSysctl { name, .. } if name.contains("udp"));
+    let ours = |op: &&Op| matches!(op, Op::Sysctl(op) if op.name.contains("udp"));
     let written = kernel.log.iter().filter(ours);
     written.map(ToString::to_string).collect()
 }

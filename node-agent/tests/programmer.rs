@@ -20,8 +20,8 @@ use portolan_agent::record::Record;
 use portolan_agent::slot::Woken;
 use portolan_plan::{Change, EntryHash, EntryKey, Period, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::{
-    ModelKernel, Op, RESCHEDULED_AT_ONCE, RealServers, Route, SetRole, VirtualServer,
-    VirtualServerKey,
+    LinkOp, ModelKernel, Op, RESCHEDULED_AT_ONCE, RealServers, Route, SetOp, SetRole,
+    VirtualServer, VirtualServerKey,
 };
 use tempfile::TempDir;
 
@@ -134,12 +134,12 @@ fn a_device_that_settings_do_not_name_any_more_is_removed_last() {
     running.until("another look", |kernel| kernel.eyes().network > looked + 2);
     let kernel = running.stop();
     let log = &kernel.lock().log;
-    let raised = Op::RaiseDevice {
+    let raised = Op::Link(LinkOp::RaiseDevice {
         device: "another0".into(),
-    };
-    let retired = Op::RetireDevice { device: old };
+    });
+    let retired = Op::Link(LinkOp::RetireDevice { device: old });
     assert_eq!((log.first(), log.last()), (Some(&raised), Some(&retired)));
-    let on = |op: &&Op| matches!(op, Op::AddRoute { device, route: Route::Range { .. } } if &**device == "another0");
+    let on = |op: &&Op| matches!(op, Op::Link(LinkOp::AddRoute { device, route }) if &**device == "another0" && matches!(**route, Route::Range { .. }));
     assert!(log.iter().filter(on).count() > 1, "a range of each family");
 }
 
@@ -344,7 +344,7 @@ fn scheduler_changes_that_were_put_off_follow_at_once() {
     });
     let kernel = running.stop();
     let held = |model: &ModelKernel| {
-        let holds = |op: &&Op| matches!(op, Op::AddEntry { set, .. } if set.role == SetRole::Hold);
+        let holds = |op: &&Op| matches!(op, Op::Set(SetOp::AddEntry { set, .. }) if set.role == SetRole::Hold);
         model.log.iter().filter(holds).count()
     };
     assert_eq!(held(&kernel.lock()), usize::from(count));

@@ -244,5 +244,5 @@ pub fn write_manifests(folder: &Path, scale: &Scale, period: &str) -> Result<()>
 
 /// What an agent did to IPVS and to sets, in the units in which the raw writer is measured.
 fn netlink_operations(asked: &Asked) -> u64 {
-    asked.of(OpKind::Ipvs) + asked.of(OpKind::Set)
+    asked.of(OpKind::Ipvs) + asked.of(OpKind::Scheduler) + asked.of(OpKind::Set)
 }

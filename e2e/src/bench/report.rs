@@ -49,7 +49,7 @@ impl Parts {
                 .filter_map(|kind| asked.writing.get(kind))
                 .sum::<Duration>()
         };
-        let netlink = writing(&[OpKind::Ipvs, OpKind::Set]);
+        let netlink = writing(&[OpKind::Ipvs, OpKind::Scheduler, OpKind::Set]);
         let rules = writing(&[OpKind::Rules]);
         let ground = writing(&[OpKind::Link, OpKind::Sysctl]);
         let kernel = netlink + rules + ground + asked.reading;
@@ -107,7 +107,7 @@ impl Measured {
 
     /// Messages of a recording that the kernel refuses on purpose.
     pub(super) fn probes(&self) -> u64 {
-        self.whole.probes
+        self.whole.of(OpKind::Scheduler)
     }
 
     /// The latest run in words.

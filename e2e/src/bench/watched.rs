@@ -24,10 +24,9 @@ pub struct Asked {
     pub flow_looks: u64,
     /// How many UDP flows were deleted.
     pub flows_deleted: u64,
-    /// Operations by the part of the kernel that they are for.
+    /// Operations by the part of the kernel that they are for. Those for schedulers are questions, which the kernel
+    /// refuses on purpose.
     pub operations: BTreeMap<OpKind, u64>,
-    /// Of these, questions whether there is a scheduler, which the kernel refuses on purpose.
-    pub probes: u64,
     /// How long those operations took.
     pub writing: BTreeMap<OpKind, Duration>,
     /// How long reading took, settings too.
@@ -207,16 +206,12 @@ impl Kernel for Watched {
             let Some(kind) = run.first().map(Op::kind) else {
                 continue;
             };
-            let probes = run
-                .iter()
-                .filter(|op| matches!(op, Op::LoadScheduler { .. }));
-            let (count, probes) = (run.len() as u64, probes.count() as u64);
+            let count = run.len() as u64;
             results.extend(self.timed(
                 |kernel| kernel.apply(run),
                 |asked, took| {
                     *asked.operations.entry(kind).or_default() += count;
                     *asked.writing.entry(kind).or_default() += took;
-                    asked.probes += probes;
                 },
             ));
         }

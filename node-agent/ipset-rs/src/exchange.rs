@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 
-use crate::channel::{Outgoing, Received};
+use netlink_blocking::{Outgoing, Received};
+
 use crate::error::Error;
 use crate::fill::Failure;
 use crate::message::{error_code, failed_line, messages};
 use crate::request::Request;
-use crate::socket::{Socket, unreadable};
+use crate::socket::Socket;
 
 impl Socket {
     /// Sends requests at once, the last one acknowledged, and returns what the kernel said to each.
@@ -44,7 +45,7 @@ impl Socket {
             .map(|sequence| match failures.get(sequence) {
                 Some(failure) if failure.errno == 0 => Ok(None),
                 Some(failure) => Ok(Some(*failure)),
-                None if lost => Err(Error::AnswerLost),
+                None if lost => Err(Error::Socket(netlink_blocking::Error::AnswerLost)),
                 None => Ok(None),
             })
             .collect())
@@ -65,7 +66,7 @@ impl Socket {
                 Received::Nothing => return Ok((failures, lost)),
             };
             for message in messages(datagram) {
-                let message = message.map_err(unreadable)?;
+                let message = message?;
                 if let Some(errno) = error_code(&message) {
                     let failure = Failure {
                         errno,

@@ -11,9 +11,11 @@
 
 use std::collections::BTreeSet;
 
+use netlink_blocking::Error as SocketError;
+use netlink_blocking::testing::{ENOBUFS, Fault};
 use proptest::prelude::*;
 
-use crate::fake::{ENOBUFS, FakeKernel, Fault, HASH_FULL};
+use crate::fake::{FakeKernel, HASH_FULL, open};
 use crate::{CreateOptions, Entry, Error, Family, SetType, Socket};
 
 const SET: &str = "PORTOLAN-FRONTEND";
@@ -31,7 +33,7 @@ fn create(socket: &mut Socket) -> Result<(), Error> {
 /// A kernel with the set, and a socket to it.
 fn begin() -> (FakeKernel, Socket) {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     create(&mut socket).unwrap();
     (kernel, socket)
 }
@@ -60,7 +62,7 @@ fn signals_interrupt_no_message_and_no_list() {
 fn one_refused_entry_among_many_fails_alone() {
     let (kernel, mut socket) = begin();
     let entries = entries(1000);
-    kernel.lock().refused.insert(entries[431]);
+    kernel.lock().kernel.refused.insert(entries[431]);
     let results = socket.add(SET, &entries);
     let failed: Vec<_> = (0..).zip(&results).filter(|(_, r)| r.is_err()).collect();
     let [(431, Err(error))] = failed[..] else {
@@ -69,7 +71,7 @@ fn one_refused_entry_among_many_fails_alone() {
     assert_eq!(error.errno(), Some(HASH_FULL));
     let names = "add 10.96.0.1,tcp:432 to set PORTOLAN-FRONTEND: ";
     assert!(error.to_string().contains(names), "{error}");
-    assert_eq!(kernel.lock().sets[SET].len(), 999);
+    assert_eq!(kernel.lock().kernel.sets[SET].len(), 999);
     assert_eq!(kernel.lock().opened, 1, "the socket is in order");
 }
 
@@ -78,13 +80,14 @@ fn a_message_whose_answer_is_lost_is_unknown_and_no_other() {
     let (kernel, mut socket) = begin();
     let entries = entries(800);
     // Of four messages in one send the first is refused one entry, and that answer is kept.
-    kernel.lock().refused.insert(entries[7]);
+    kernel.lock().kernel.refused.insert(entries[7]);
     fail(&kernel, &[Fault::AnswersLost(1)]);
     let results = socket.add(SET, &entries);
     assert!(results[..7].iter().all(Result::is_ok));
     assert_eq!(results[7].as_ref().unwrap_err().errno(), Some(HASH_FULL));
     assert!(results[8..200].iter().all(Result::is_ok), "sent again");
-    let lost = |result: &Result<(), Error>| matches!(result, Err(Error::AnswerLost));
+    let lost =
+        |result: &Result<(), Error>| matches!(result, Err(Error::Socket(SocketError::AnswerLost)));
     assert!(results[200..].iter().all(lost));
     assert_eq!(listed(&mut socket).unwrap().len(), 799);
 }
@@ -97,17 +100,20 @@ fn a_send_that_finds_no_memory_does_nothing_and_the_next_one_works() {
     for result in socket.add(SET, &entries) {
         assert_eq!(result.unwrap_err().errno(), Some(ENOBUFS));
     }
-    assert!(kernel.lock().sets[SET].is_empty());
+    assert!(kernel.lock().kernel.sets[SET].is_empty());
     assert!(socket.add(SET, &entries).iter().all(Result::is_ok));
 }
 
 #[test]
 fn a_set_whose_making_was_not_answered_is_not_made_twice_in_silence() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     fail(&kernel, &[Fault::None, Fault::AnswersLost(0)]);
     let lost = create(&mut socket).unwrap_err();
-    assert!(matches!(lost, Error::AnswerLost), "{lost}");
+    assert!(
+        matches!(lost, Error::Socket(SocketError::AnswerLost)),
+        "{lost}"
+    );
     assert_eq!(socket.names().unwrap(), [SET], "it was made");
     assert!(create(&mut socket).unwrap_err().is_exists());
 }
@@ -122,11 +128,17 @@ fn a_list_that_breaks_off_is_read_again_or_fails_and_the_next_one_is_whole() {
         assert_eq!(listed(&mut socket).unwrap().len(), 300);
         fail(&kernel, &[Fault::Silent(lost)]);
         let silent = listed(&mut socket).unwrap_err();
-        assert!(matches!(silent, Error::Silent(_)), "{silent}");
+        assert!(
+            matches!(silent, Error::Socket(SocketError::Silent(_))),
+            "{silent}"
+        );
         assert_eq!(listed(&mut socket).unwrap().len(), 300);
         fail(&kernel, &[Fault::Cut(lost)]);
         let cut = listed(&mut socket).unwrap_err();
-        assert!(matches!(cut, Error::Decode(_)), "{cut}");
+        assert!(
+            matches!(cut, Error::Socket(SocketError::Decode(_))),
+            "{cut}"
+        );
         assert_eq!(listed(&mut socket).unwrap().len(), 300);
     }
 }
@@ -170,7 +182,7 @@ proptest! {
     ) {
         let (kernel, mut socket) = begin();
         let wanted: BTreeSet<Entry> = entries(count).into_iter().collect();
-        kernel.lock().sets.insert(SET.to_owned(), entries(there).into_iter().collect());
+        kernel.lock().kernel.sets.insert(SET.to_owned(), entries(there).into_iter().collect());
         fail(&kernel, &faults);
         let mut round = |faulty: bool| {
             let Ok(found) = listed(&mut socket) else { return faulty };
@@ -178,7 +190,7 @@ proptest! {
             let delete: Vec<_> = found.difference(&wanted).copied().collect();
             let added = socket.add(SET, &add);
             let deleted = socket.delete(SET, &delete);
-            let held = &kernel.lock().sets[SET];
+            let held = &kernel.lock().kernel.sets[SET];
             let right = |entry: &Entry| held.contains(entry) == wanted.contains(entry);
             let results = add.iter().zip(added).chain(delete.iter().zip(deleted));
             results.into_iter().all(|(entry, result)| result.is_err() || right(entry))
@@ -188,6 +200,6 @@ proptest! {
         }
         fail(&kernel, &[]);
         prop_assert!(round(false));
-        prop_assert_eq!(&kernel.lock().sets[SET], &wanted);
+        prop_assert_eq!(&kernel.lock().kernel.sets[SET], &wanted);
     }
 }

@@ -274,14 +274,14 @@ mod tests {
         let mut fill = Fill::new(&name, Direction::Add, &entries);
         assert_eq!(fill.next_send().len(), MESSAGES_PER_SEND);
         fill.answered(&[Ok(None), Ok(None)]);
-        fill.give_up(&Error::AnswerLost);
+        fill.give_up(&Error::Socket(netlink_blocking::Error::AnswerLost));
         assert!(fill.next_send().is_empty());
         let results = fill.finish();
         assert!(results[..400].iter().all(Result::is_ok));
         assert!(
             results[400..]
                 .iter()
-                .all(|r| matches!(r, Err(Error::AnswerLost)))
+                .all(|r| matches!(r, Err(Error::Socket(netlink_blocking::Error::AnswerLost))))
         );
     }
 }

@@ -36,8 +36,6 @@ mod reply;
 mod request;
 
 #[cfg(feature = "socket")]
-mod channel;
-#[cfg(feature = "socket")]
 mod error;
 #[cfg(feature = "socket")]
 mod exchange;
@@ -47,8 +45,6 @@ mod fill;
 mod socket;
 #[cfg(feature = "socket")]
 mod tap;
-#[cfg(feature = "socket")]
-mod transport;
 
 #[cfg(all(test, feature = "socket"))]
 mod fake;
@@ -64,9 +60,9 @@ pub use reply::{Header, Reply, SetPart};
 pub use request::{CreateOptions, Detail, Request, Revisions};
 
 #[cfg(feature = "socket")]
-pub use channel::{Counters, Outgoing};
-#[cfg(feature = "socket")]
 pub use error::Error;
+#[cfg(feature = "socket")]
+pub use netlink_blocking::{Counters, Outgoing};
 #[cfg(feature = "socket")]
 pub use socket::{Set, Socket};
 

@@ -1,11 +1,11 @@
 //! What the kernel answers: versions, revisions, sets in parts.
 
-use netlink_packet_core::{DecodeError, DefaultNla, Nla, Parseable, parse_u8, parse_u32_be};
+use netlink_packet_core::{DecodeError, DefaultNla, Parseable, parse_u8, parse_u32_be};
 
 use crate::attribute::{self, EncodeError};
 use crate::entry::Entry;
 use crate::kind::{Family, SetType};
-use crate::message::{Envelope, RawMessage};
+use crate::message::{self, Envelope, RawMessage};
 use crate::request::{
     ATTR_ADT, ATTR_DATA, ATTR_FAMILY, ATTR_HASHSIZE, ATTR_MAXELEM, ATTR_MIN, ATTR_PROTOCOL,
     ATTR_REVISION, ATTR_SETNAME, ATTR_TIMEOUT, ATTR_TYPENAME, CMD_LIST, CMD_PROTOCOL, CMD_TYPE,
@@ -82,7 +82,7 @@ impl Reply {
     /// # Errors
     /// The message is cut short, or its command is not one of these.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
-        let (command, attributes) = message.split()?;
+        let (command, attributes) = message::split(message)?;
         match command {
             CMD_PROTOCOL => parse_range(attributes, ATTR_PROTOCOL).map(Self::Protocol),
             CMD_TYPE => parse_range(attributes, ATTR_REVISION).map(Self::Type),
@@ -213,7 +213,7 @@ fn put_set(buffer: &mut Vec<u8>, part: &SetPart) -> Result<(), EncodeError> {
             if let Some(seconds) = header.timeout {
                 attribute::put_u32(b, ATTR_TIMEOUT, seconds)?;
             }
-            put_kept(b, &header.other)?;
+            attribute::put_other(b, &header.other)?;
             attribute::put_u32(b, REFERENCES, header.references)?;
             attribute::put_u32(b, MEMSIZE, header.memory_bytes)?;
             attribute::put_u32(b, ELEMENTS, header.elements)
@@ -226,15 +226,6 @@ fn put_set(buffer: &mut Vec<u8>, part: &SetPart) -> Result<(), EncodeError> {
         for entry in &part.entries {
             attribute::put_nested(list, ATTR_DATA, |b| entry.put(b))?;
         }
-        put_kept(list, &part.other_entries)
+        attribute::put_other(list, &part.other_entries)
     })
-}
-
-fn put_kept(buffer: &mut Vec<u8>, kept: &[DefaultNla]) -> Result<(), EncodeError> {
-    for attribute in kept {
-        let mut value = vec![0; attribute.value_len()];
-        attribute.emit_value(&mut value);
-        attribute::put(buffer, attribute.kind(), &value)?;
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use crate::attribute::{self, EncodeError};
 use crate::entry::{Entry, LINENO, PORT, PORT_TO};
 use crate::kind::{Family, SetName, SetType};
-use crate::message::{Envelope, RawMessage};
+use crate::message::{self, Envelope, RawMessage};
 use crate::parts::Parts;
 
 pub(crate) const CMD_PROTOCOL: u8 = 1;
@@ -243,7 +243,7 @@ impl Request {
     /// The message is cut short, its command is not one of these, a part is missing, or an entry
     /// is of a kind this crate does not have.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
-        let (command, attributes) = message.split()?;
+        let (command, attributes) = message::split(message)?;
         let parts = Parts::parse(command, attributes)?;
         Ok(match command {
             CMD_PROTOCOL => Self::Protocol,

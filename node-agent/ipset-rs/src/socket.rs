@@ -1,13 +1,12 @@
 //! The blocking socket: create, destroy, swap, list, and batches of entries.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
+use netlink_blocking::{Channel, Outgoing, Received};
 use netlink_packet_core::{DecodeError, DefaultNla, NLM_F_DUMP_INTR};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use crate::PROTOCOL_VERSION;
-use crate::channel::{Channel, Outgoing, Received};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::fill::{Direction, Fill};
@@ -45,11 +44,11 @@ impl Socket {
     ///
     /// # Errors
     /// [`Error::NoIpset`] if the kernel has no IP sets; [`Error::Kernel`] with `is_not_permitted`
-    /// without `CAP_NET_ADMIN`; [`Error::Io`] if there is no socket to be had.
+    /// without `CAP_NET_ADMIN`; [`Error::Socket`] if there is no socket to be had.
     pub fn open() -> Result<Self, Error> {
         let channel = Channel::open(NETLINK_NETFILTER).map_err(|error| match error.errno() {
             Some(EPROTONOSUPPORT) => Error::NoIpset,
-            _ => error,
+            _ => error.into(),
         })?;
         Self::over(channel)
     }
@@ -76,7 +75,7 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| unreadable("no version in the answer".into()))?;
+            .ok_or_else(|| DecodeError::from("no version in the answer"))?;
         if spoken.min > PROTOCOL_VERSION {
             return Err(Error::ProtocolTooNew { min: spoken.min });
         }
@@ -132,7 +131,7 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| unreadable("no revision in the answer".into()))?;
+            .ok_or_else(|| DecodeError::from("no revision in the answer"))?;
         self.revisions.insert((set_type, family), range);
         Ok(range)
     }
@@ -232,7 +231,7 @@ impl Socket {
                 return fill.finish();
             }
             let exchanged = self.exchange(&requests);
-            match self.channel.settle(exchanged) {
+            match self.channel.settle(exchanged, Error::is_of_socket) {
                 Ok(answers) => fill.answered(&answers),
                 Err(error) => fill.give_up(&error),
             }
@@ -267,13 +266,17 @@ impl Socket {
         let mut attempts = 0_u32;
         loop {
             let asked = self.ask_once(request);
-            let error = match self.channel.settle(asked) {
+            let error = match self.channel.settle(asked, Error::is_of_socket) {
                 Ok(Some(replies)) => return Ok(replies),
                 Ok(None) => Error::Interrupted {
                     request: Box::new(request.clone()),
                     attempts: DUMP_ATTEMPTS,
                 },
-                Err(error @ Error::AnswerLost) if !request.is_write() => error,
+                Err(error @ Error::Socket(netlink_blocking::Error::AnswerLost))
+                    if !request.is_write() =>
+                {
+                    error
+                }
                 Err(error) => return Err(error),
             };
             attempts = attempts.saturating_add(1);
@@ -303,10 +306,10 @@ impl Socket {
         let mut interrupted = false;
         loop {
             let Received::Datagram(datagram) = self.channel.receive(true)? else {
-                return Err(Error::AnswerLost);
+                return Err(Error::Socket(netlink_blocking::Error::AnswerLost));
             };
             for message in messages(datagram) {
-                let message = message.map_err(unreadable)?;
+                let message = message?;
                 // Answers to an earlier request that was given up are skipped.
                 if message.header.sequence_number != envelope.sequence {
                     continue;
@@ -321,7 +324,7 @@ impl Socket {
                             request: boxed(),
                         });
                     }
-                    None => replies.push(Reply::decode(&message).map_err(unreadable)?),
+                    None => replies.push(Reply::decode(&message)?),
                 }
             }
         }
@@ -334,8 +337,4 @@ impl std::fmt::Debug for Socket {
             .field("protocol", &self.protocol)
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn unreadable(error: DecodeError) -> Error {
-    Error::Decode(Arc::new(error))
 }

@@ -13,23 +13,23 @@ const FEW: usize = 8;
 /// So many sends wait at most.
 const AHEAD: usize = 4;
 
-/// Writes `count` requests into sends of up to `per_send`, and hands each to `send` in order with the place
+/// Writes the requests of `items` into sends of up to `per_send`, and hands each to `send` in order with the place
 /// of its first request.
-pub(crate) fn write_ahead(
-    request: &(impl Fn(usize) -> Request + Sync),
-    count: usize,
+pub(crate) fn write_ahead<T: Sync>(
+    items: &[T],
+    request: &(impl Fn(&T) -> Request + Sync),
     per_send: usize,
     form: Form,
     send: impl FnMut((usize, Batch)),
 ) {
     let sends = Sends {
         request,
-        count,
+        rest: items,
         per_send,
         form,
         done: 0,
     };
-    if count < per_send.saturating_mul(FEW) {
+    if items.len() < per_send.saturating_mul(FEW) {
         return sends.for_each(send);
     }
     thread::scope(|scope| {
@@ -46,7 +46,7 @@ pub(crate) fn write_ahead(
     });
 }
 
-fn write<F: Fn(usize) -> Request>(sends: Sends<'_, F>, sender: &SyncSender<(usize, Batch)>) {
+fn write<T, F: Fn(&T) -> Request>(sends: Sends<'_, T, F>, sender: &SyncSender<(usize, Batch)>) {
     for send in sends {
         // Nobody takes them any more.
         if sender.send(send).is_err() {
@@ -56,31 +56,31 @@ fn write<F: Fn(usize) -> Request>(sends: Sends<'_, F>, sender: &SyncSender<(usiz
 }
 
 /// The sends of some requests, with the place of the first request of each.
-struct Sends<'a, F> {
+struct Sends<'a, T, F> {
     request: &'a F,
-    count: usize,
+    rest: &'a [T],
     per_send: usize,
     form: Form,
     done: usize,
 }
 
-impl<F> Clone for Sends<'_, F> {
+impl<T, F> Clone for Sends<'_, T, F> {
     fn clone(&self) -> Self {
         Self { ..*self }
     }
 }
 
-impl<F: Fn(usize) -> Request> Iterator for Sends<'_, F> {
+impl<T, F: Fn(&T) -> Request> Iterator for Sends<'_, T, F> {
     type Item = (usize, Batch);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let done = self.done;
-        let most = self.per_send.min(self.count.saturating_sub(done));
-        if most == 0 {
+        if self.rest.is_empty() {
             return None;
         }
-        let at = |place: usize| (self.request)(done.saturating_add(place));
-        let batch = Batch::build(at, most, self.form);
+        let done = self.done;
+        let next = self.rest.chunks(self.per_send).next().unwrap_or_default();
+        let batch = Batch::build(next, self.request, self.form);
+        self.rest = self.rest.get(batch.taken..).unwrap_or_default();
         self.done = done.saturating_add(batch.taken);
         self.form = self.form.behind(batch.taken);
         Some((done, batch))

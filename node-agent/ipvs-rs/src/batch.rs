@@ -50,11 +50,10 @@ impl Form {
 }
 
 impl Batch {
-    /// Takes up to `most` requests, at least one. `request` gives the one of a place; it is asked in
-    /// order, and again for the one that an error tells of.
-    pub(crate) fn build(request: impl Fn(usize) -> Request, most: usize, form: Form) -> Self {
+    /// Takes the requests of as many of these items as fit, at least of one.
+    pub(crate) fn build<T>(items: &[T], request: impl Fn(&T) -> Request, form: Form) -> Self {
         let mut batch = Self {
-            bytes: Vec::with_capacity(most.saturating_mul(MESSAGE_BYTES)),
+            bytes: Vec::with_capacity(items.len().saturating_mul(MESSAGE_BYTES)),
             messages: 0,
             taken: 0,
             refused: Vec::new(),
@@ -62,16 +61,18 @@ impl Batch {
             fence: None,
         };
         let mut last_start = 0;
-        while batch.taken < most && batch.bytes.len() < MAX_SEND_BYTES {
+        for (place, item) in items.iter().enumerate() {
             let start = batch.bytes.len();
-            let place = batch.taken;
+            if start >= MAX_SEND_BYTES {
+                break;
+            }
             batch.taken = place.saturating_add(1);
             let envelope = Envelope {
                 family_id: form.family_id,
                 sequence: form.behind(batch.taken).sequence,
                 acknowledge: false,
             };
-            let request = request(place);
+            let request = request(item);
             if !request.is_write() {
                 let request = Box::new(request);
                 batch.refused.push((place, Error::NotAWrite { request }));

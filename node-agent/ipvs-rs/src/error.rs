@@ -1,10 +1,6 @@
 //! Errors of the socket; each says what was asked and what to check next.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
-
-use netlink_packet_core::DecodeError;
 
 use crate::attribute::EncodeError;
 use crate::request::Request;
@@ -47,24 +43,9 @@ pub enum Error {
         /// What was asked.
         request: Box<Request>,
     },
-    /// A system call on the socket failed. The next call opens another one.
-    #[error("IPVS socket: cannot {action}: {source}")]
-    Io {
-        /// Which step failed.
-        action: &'static str,
-        /// What the system said.
-        source: Arc<io::Error>,
-    },
-    /// The kernel did not answer in time. The next call opens another socket.
-    #[error("IPVS socket: no answer from the kernel within {0:?}")]
-    Silent(Duration),
-    /// Answers were lost because the receive buffer was full: whether the request was applied is
-    /// not known until the state is read again.
-    #[error(
-        "IPVS socket: the kernel's answer was lost (receive buffer full), so whether it was done is \
-         not known until it is read again"
-    )]
-    AnswerLost,
+    /// The socket failed. The next call opens another one.
+    #[error("IPVS socket: {0}")]
+    Socket(#[from] netlink_blocking::Error),
     /// The kernel changed its tables during each of several attempts to list them.
     #[error(
         "{request}: the list changed while it was read, {attempts} times in a row: which other \
@@ -76,18 +57,21 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
-    /// The kernel sent something this crate cannot read.
-    #[error("IPVS socket: cannot read the kernel's answer: {0}")]
-    Decode(Arc<DecodeError>),
+}
+
+impl From<netlink_packet_core::DecodeError> for Error {
+    fn from(error: netlink_packet_core::DecodeError) -> Self {
+        Self::Socket(error.into())
+    }
 }
 
 impl Error {
-    /// The error number of the kernel, if it answered with one.
+    /// The error number, if the kernel answered with one, or a system call failed with it.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Kernel { errno, .. } => Some(*errno),
-            Self::Io { source, .. } => source.raw_os_error(),
+            Self::Socket(error) => error.errno(),
             _ => None,
         }
     }
@@ -105,10 +89,7 @@ impl Error {
     /// or not.
     #[must_use]
     pub fn is_of_socket(&self) -> bool {
-        matches!(
-            self,
-            Self::Io { .. } | Self::Silent(_) | Self::AnswerLost | Self::Decode(_)
-        )
+        matches!(self, Self::Socket(_))
     }
 
     /// The virtual server or real server to be added is there already.

@@ -1,5 +1,6 @@
 //! The look-up of the family: generic netlink gives families their numbers as they come.
 
+use netlink_blocking::Outgoing;
 use netlink_packet_core::{DecodeError, NlasIterator, parse_u16};
 use netlink_packet_generic::constants::{
     CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME, CTRL_CMD_GETFAMILY, CTRL_CMD_NEWFAMILY,
@@ -8,11 +9,10 @@ use netlink_packet_generic::constants::{
 
 use crate::FAMILY_NAME;
 use crate::attribute;
-use crate::channel::Outgoing;
 use crate::error::Error;
 use crate::message::{Envelope, error_code};
 use crate::request::{Request, put_generic_header, split_generic_header};
-use crate::socket::{ENOENT, Socket, collect, unreadable};
+use crate::socket::{ENOENT, Socket, collect};
 
 impl Socket {
     /// Asks generic netlink for the number of the family; the kernel tries to load the module.
@@ -45,10 +45,10 @@ impl Socket {
             }
             Ok(())
         });
-        match (self.channel.settle(collected)?, id) {
+        match (self.channel.settle(collected, Error::is_of_socket)?, id) {
             (0, Some(id)) => Ok(id),
             (ENOENT, _) => Err(Error::NoIpvs),
-            (0, None) => Err(unreadable("no family number in the answer".into())),
+            (0, None) => Err(DecodeError::from("no family number in the answer").into()),
             (errno, _) => Err(Error::Kernel {
                 errno,
                 request: Box::new(Request::GetInfo),

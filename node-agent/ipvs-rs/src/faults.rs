@@ -12,9 +12,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use netlink_blocking::Error as SocketError;
+use netlink_blocking::testing::{ENOBUFS, Fault};
 use proptest::prelude::*;
 
-use crate::fake::{EINVAL, ENOBUFS, FakeKernel, Fault, LONGEST_TIMEOUT};
+use crate::fake::{EINVAL, FakeKernel, LONGEST_TIMEOUT, open};
 use crate::{Destination, Error, Protocol, Request, Service, ServiceKey, Socket, Timeouts};
 
 type Wanted = BTreeMap<ServiceKey, Vec<Destination>>;
@@ -41,7 +43,12 @@ fn fail(kernel: &FakeKernel, faults: &[Fault]) {
 
 fn held(kernel: &FakeKernel) -> usize {
     let state = kernel.lock();
-    state.servers.values().map(|(_, held)| held.len()).sum()
+    state
+        .kernel
+        .servers
+        .values()
+        .map(|(_, held)| held.len())
+        .sum()
 }
 
 /// What the kernel has, as the socket reads it.
@@ -57,11 +64,11 @@ fn read(socket: &mut Socket) -> Result<Wanted, Error> {
 #[test]
 fn signals_interrupt_no_request_and_no_list() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     fail(&kernel, &[Fault::Interrupted(3); 4]);
     let results = socket.execute(&batch(63), 64);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    assert_eq!(kernel.lock().writes, 64, "each was sent once");
+    assert_eq!(kernel.lock().kernel.writes, 64, "each was sent once");
     assert_eq!(read(&mut socket).unwrap()[&key(1)].len(), 63);
     assert_eq!(kernel.lock().opened, 1);
 }
@@ -70,7 +77,7 @@ fn signals_interrupt_no_request_and_no_list() {
 #[test]
 fn timeouts_are_set_all_or_none_and_zero_leaves_one_as_it_is() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     let set = |tcp, tcp_fin, udp| Request::SetTimeouts(Timeouts { tcp, tcp_fin, udp });
     let requests = [
         set(900, 120, 300),
@@ -99,8 +106,8 @@ fn timeouts_are_set_all_or_none_and_zero_leaves_one_as_it_is() {
 #[test]
 fn one_refused_request_of_sixty_four_fails_alone_and_says_what_to_check() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
-    kernel.lock().refused.push(backend(31).key());
+    let mut socket = open(&kernel);
+    kernel.lock().kernel.refused.push(backend(31).key());
     let results = socket.execute(&batch(63), 64);
     let failed: Vec<_> = (0..).zip(&results).filter(|(_, r)| r.is_err()).collect();
     let [(31, Err(error))] = failed[..] else {
@@ -118,15 +125,15 @@ fn one_refused_request_of_sixty_four_fails_alone_and_says_what_to_check() {
 #[test]
 fn a_request_whose_answer_is_lost_is_unknown_and_no_other() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
-    kernel.lock().refused = vec![backend(3).key(), backend(40).key()];
+    let mut socket = open(&kernel);
+    kernel.lock().kernel.refused = vec![backend(3).key(), backend(40).key()];
     // Both refusals and the answer to the last are three datagrams; the first is kept.
     fail(&kernel, &[Fault::AnswersLost(1)]);
     let results = socket.execute(&batch(63), 64);
     for (index, result) in results.iter().enumerate() {
         match (index, result) {
             (3, Err(error)) => assert_eq!(error.errno(), Some(EINVAL)),
-            (_, Err(Error::AnswerLost)) => {}
+            (_, Err(Error::Socket(SocketError::AnswerLost))) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -136,7 +143,7 @@ fn a_request_whose_answer_is_lost_is_unknown_and_no_other() {
 #[test]
 fn a_send_that_finds_no_memory_fails_alone() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     fail(&kernel, &[Fault::None, Fault::NoMemory]);
     let results = socket.execute(&batch(29), 10);
     let failed = results.iter().map(Result::is_err).collect::<Vec<_>>();
@@ -150,18 +157,24 @@ fn a_send_that_finds_no_memory_fails_alone() {
 #[test]
 fn a_list_that_breaks_off_is_read_again_or_fails_and_the_next_one_is_whole() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     assert!(socket.execute(&batch(30), 64).iter().all(Result::is_ok));
     for lost in 0..3 {
         fail(&kernel, &[Fault::AnswersLost(lost)]);
         assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
         fail(&kernel, &[Fault::Silent(lost)]);
         let silent = socket.destinations(&key(1)).unwrap_err();
-        assert!(matches!(silent, Error::Silent(_)), "{silent}");
+        assert!(
+            matches!(silent, Error::Socket(SocketError::Silent(_))),
+            "{silent}"
+        );
         assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
         fail(&kernel, &[Fault::Cut(lost)]);
         let cut = socket.destinations(&key(1)).unwrap_err();
-        assert!(matches!(cut, Error::Decode(_)), "{cut}");
+        assert!(
+            matches!(cut, Error::Socket(SocketError::Decode(_))),
+            "{cut}"
+        );
         assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
     }
 }
@@ -169,7 +182,7 @@ fn a_list_that_breaks_off_is_read_again_or_fails_and_the_next_one_is_whole() {
 #[test]
 fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     assert!(socket.execute(&batch(30), 64).iter().all(Result::is_ok));
     fail(&kernel, &[Fault::ListChanged; 4]);
     assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
@@ -189,28 +202,28 @@ fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
 #[test]
 fn ipvs_that_is_loaded_anew_in_the_middle_of_many_sends_loses_only_what_was_before() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
+    let mut socket = open(&kernel);
     let number = |place: usize| key(u8::try_from(place).unwrap());
-    let request = |place| Request::NewService(Service::new(number(place), "rr"));
+    let places: Vec<_> = (0..250).collect();
+    let request = |place: &usize| Request::NewService(Service::new(number(*place), "rr"));
     let faults = [&[Fault::None; 5][..], &[Fault::Reloaded]].concat();
     fail(&kernel, &faults);
-    let failed = socket.execute_each(250, request, 10);
+    let failed = socket.execute_each(&places, request, 10);
     assert!(failed.is_empty(), "{failed:?}");
     let state = kernel.lock();
-    let held: Vec<_> = state.servers.keys().copied().collect();
+    let held: Vec<_> = state.kernel.servers.keys().copied().collect();
     assert_eq!(held, (50..250).map(number).collect::<Vec<_>>());
-    assert_eq!((state.writes, state.opened), (250, 1));
+    assert_eq!((state.kernel.writes, state.opened), (250, 1));
 }
 
 /// The places of what fails are those of the requests, whoever wrote them.
 #[test]
 fn of_many_sends_each_request_has_its_own_answer() {
     let kernel = FakeKernel::default();
-    let mut socket = kernel.socket();
-    kernel.lock().refused = vec![backend(3).key(), backend(77).key(), backend(201).key()];
+    let mut socket = open(&kernel);
+    kernel.lock().kernel.refused = vec![backend(3).key(), backend(77).key(), backend(201).key()];
     let requests = batch(250);
-    let request = |place: usize| requests[place].clone();
-    let failed = socket.execute_each(requests.len(), request, 16);
+    let failed = socket.execute_each(&requests, Request::clone, 16);
     let places: Vec<_> = failed.iter().map(|(place, _)| *place).collect();
     assert_eq!(places, [3, 77, 201]);
     for (place, error) in &failed {
@@ -256,7 +269,7 @@ proptest! {
         per_send in 1_usize..70,
     ) {
         let kernel = FakeKernel::default();
-        let mut socket = kernel.socket();
+        let mut socket = open(&kernel);
         let wanted: Wanted = (0..servers)
             .map(|server| (key(server), (1..=backends).map(backend).collect()))
             .collect();
@@ -267,10 +280,10 @@ proptest! {
             for (request, result) in requests.iter().zip(socket.execute(&requests, per_send)) {
                 if result.is_ok() {
                     let done = match request {
-                        Request::NewService(service) => kernel.lock().servers.contains_key(&service.key),
+                        Request::NewService(service) => kernel.lock().kernel.servers.contains_key(&service.key),
                         Request::NewDestination(key, to) => {
                             let state = kernel.lock();
-                            state.servers.get(key).is_some_and(|(_, held)| held.contains_key(&to.key()))
+                            state.kernel.servers.get(key).is_some_and(|(_, held)| held.contains_key(&to.key()))
                         }
                         other => panic!("{other}"),
                     };

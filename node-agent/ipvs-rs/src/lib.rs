@@ -50,8 +50,6 @@ mod ahead;
 #[cfg(feature = "socket")]
 mod batch;
 #[cfg(feature = "socket")]
-mod channel;
-#[cfg(feature = "socket")]
 mod error;
 #[cfg(feature = "socket")]
 mod family;
@@ -61,8 +59,6 @@ mod scheduler;
 mod socket;
 #[cfg(feature = "socket")]
 mod tap;
-#[cfg(feature = "socket")]
-mod transport;
 
 #[cfg(all(test, feature = "socket"))]
 mod fake;
@@ -80,9 +76,9 @@ pub use timeouts::Timeouts;
 pub use traffic::Traffic;
 
 #[cfg(feature = "socket")]
-pub use channel::{Counters, Outgoing};
-#[cfg(feature = "socket")]
 pub use error::Error;
+#[cfg(feature = "socket")]
+pub use netlink_blocking::{Counters, Outgoing};
 #[cfg(feature = "socket")]
 pub use socket::{DEFAULT_PER_SEND, MAX_PER_SEND, Socket};
 

@@ -4,14 +4,12 @@
 //! in order and answers within the send call, so once the fence is answered every request before
 //! it without an error has succeeded.
 
-use std::sync::Arc;
-
+use netlink_blocking::{Channel, Outgoing, Received};
 use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
 use crate::ahead::write_ahead;
 use crate::batch::{Batch, Form};
-use crate::channel::{Channel, Outgoing, Received};
 use crate::destination::Destination;
 use crate::error::Error;
 use crate::key::ServiceKey;
@@ -43,7 +41,7 @@ impl Socket {
     ///
     /// # Errors
     /// [`Error::NoIpvs`] if the kernel has no IPVS and cannot load it; [`Error::Kernel`] with
-    /// `is_not_permitted` without `CAP_NET_ADMIN`; [`Error::Io`] if there is no socket to be had.
+    /// `is_not_permitted` without `CAP_NET_ADMIN`; [`Error::Socket`] if there is no socket to be had.
     pub fn open() -> Result<Self, Error> {
         Self::over(Channel::open(NETLINK_GENERIC)?)
     }
@@ -74,7 +72,7 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| unreadable("no information in the answer".into()))
+            .ok_or_else(|| DecodeError::from("no information in the answer").into())
     }
 
     /// Timeouts of connections.
@@ -92,7 +90,7 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| unreadable("no timeouts in the answer".into()))
+            .ok_or_else(|| DecodeError::from("no timeouts in the answer").into())
     }
 
     /// All virtual servers, those of others included.
@@ -128,7 +126,7 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| unreadable("no virtual server in the answer".into()))
+            .ok_or_else(|| DecodeError::from("no virtual server in the answer").into())
     }
 
     /// The real servers of a virtual server. A virtual server that is not there has none: the
@@ -153,8 +151,7 @@ impl Socket {
     /// Executes writes in order, up to `per_send` (1 to [`MAX_PER_SEND`]) in one send, and returns
     /// one result for each. A failed one does not stop the others.
     pub fn execute(&mut self, requests: &[Request], per_send: usize) -> Vec<Result<(), Error>> {
-        let at = |place: usize| requests.get(place).cloned().unwrap_or(Request::GetInfo);
-        let failed = self.execute_each(requests.len(), at, per_send);
+        let failed = self.execute_each(requests, Request::clone, per_send);
         let mut results: Vec<_> = requests.iter().map(|_| Ok(())).collect();
         for (place, error) in failed {
             if let Some(result) = results.get_mut(place) {
@@ -164,22 +161,22 @@ impl Socket {
         results
     }
 
-    /// As [`Socket::execute`], for many writes that need not all be there at once: `request` gives each
-    /// by its place, from 0 to `count`, when it is written, and again if it fails. Returns those that
-    /// failed, by their places in order.
+    /// As [`Socket::execute`], for many writes that need not all be there at once: `request` makes the one of an item
+    /// when it is written, and again if it fails. Returns those that failed, by their places in order.
     ///
     /// Where they are many, another thread writes the next sends to memory while the kernel works on one.
-    pub fn execute_each(
+    pub fn execute_each<T: Sync>(
         &mut self,
-        count: usize,
-        request: impl Fn(usize) -> Request + Sync,
+        items: &[T],
+        request: impl Fn(&T) -> Request + Sync,
         per_send: usize,
     ) -> Vec<(usize, Error)> {
         let per_send = per_send.clamp(1, MAX_PER_SEND);
         let mut failed = Vec::new();
-        write_ahead(&request, count, per_send, self.form(), |(done, batch)| {
-            let at = |place: usize| request(done.saturating_add(place));
-            let outcome = self.execute_batch(batch, at).into_iter();
+        write_ahead(items, &request, per_send, self.form(), |(done, batch)| {
+            let rest = items.get(done..).unwrap_or_default();
+            let (items, _) = rest.split_at(batch.taken.min(rest.len()));
+            let outcome = self.execute_batch(batch, items, &request).into_iter();
             failed.extend(outcome.map(|(place, error)| (done.saturating_add(place), error)));
         });
         failed
@@ -193,19 +190,20 @@ impl Socket {
         }
     }
 
-    fn execute_batch(
+    fn execute_batch<T>(
         &mut self,
         mut batch: Batch,
-        request: impl Fn(usize) -> Request,
+        items: &[T],
+        request: impl Fn(&T) -> Request,
     ) -> Vec<(usize, Error)> {
         // Something else was asked since it was written, or the family moved.
         if !batch.is_of(self.form()) {
-            batch = Batch::build(&request, batch.taken, self.form());
+            batch = Batch::build(items, &request, self.form());
         }
-        let mut failed = self.send_batch(&mut batch, &request);
+        let mut failed = self.send_batch(&mut batch, items, &request);
         if all_missing(&failed, batch.taken) && self.family_moved(&mut failed) {
-            batch = Batch::build(&request, batch.taken, self.form());
-            failed = self.send_batch(&mut batch, &request);
+            batch = Batch::build(items, &request, self.form());
+            failed = self.send_batch(&mut batch, items, &request);
         }
         failed
     }
@@ -229,10 +227,11 @@ impl Socket {
     }
 
     /// The requests that failed, by their places in order.
-    fn send_batch(
+    fn send_batch<T>(
         &mut self,
         batch: &mut Batch,
-        request: impl Fn(usize) -> Request,
+        items: &[T],
+        request: impl Fn(&T) -> Request,
     ) -> Vec<(usize, Error)> {
         let after = self.form().behind(batch.taken);
         self.channel.took_up_to(after.sequence);
@@ -241,10 +240,10 @@ impl Socket {
         };
         let mut answers = vec![None; batch.taken];
         let exchanged = self.exchange(batch, fence, &mut answers);
-        let failure = self.channel.settle(exchanged).err();
+        let failure = self.channel.settle(exchanged, Error::is_of_socket).err();
         let mut refused = std::mem::take(&mut batch.refused).into_iter().peekable();
         let mut failed = Vec::new();
-        for (place, answer) in answers.into_iter().enumerate() {
+        for (place, (item, answer)) in items.iter().zip(answers).enumerate() {
             if let Some(refused) = refused.next_if(|(at, _)| *at == place) {
                 failed.push(refused);
                 continue;
@@ -253,7 +252,7 @@ impl Socket {
                 (Some(0), _) | (None, None) => continue,
                 (Some(errno), _) => Error::Kernel {
                     errno,
-                    request: Box::new(request(place)),
+                    request: Box::new(request(item)),
                 },
                 (None, Some(failure)) => failure.clone(),
             };
@@ -283,17 +282,23 @@ impl Socket {
                     lost = true;
                     continue;
                 }
-                Received::Nothing => return Err(Error::AnswerLost),
+                Received::Nothing => {
+                    return Err(Error::Socket(netlink_blocking::Error::AnswerLost));
+                }
             };
             for message in messages(datagram) {
-                let message = message.map_err(unreadable)?;
+                let message = message?;
                 let place = batch.place(message.header.sequence_number);
                 if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
                     *answer = error_code(&message).or(*answer);
                 }
             }
             if answers.get(fence).is_some_and(Option::is_some) {
-                return if lost { Err(Error::AnswerLost) } else { Ok(()) };
+                return if lost {
+                    Err(Error::Socket(netlink_blocking::Error::AnswerLost))
+                } else {
+                    Ok(())
+                };
             }
         }
     }
@@ -305,13 +310,13 @@ impl Socket {
         let mut attempts = 0_u32;
         loop {
             let asked = self.ask_once(request);
-            let error = match self.channel.settle(asked) {
+            let error = match self.channel.settle(asked, Error::is_of_socket) {
                 Ok(Some(replies)) => return Ok(replies),
                 Ok(None) => Error::Interrupted {
                     request: Box::new(request.clone()),
                     attempts: DUMP_ATTEMPTS,
                 },
-                Err(error @ Error::AnswerLost) => error,
+                Err(error @ Error::Socket(netlink_blocking::Error::AnswerLost)) => error,
                 Err(error) if error.errno() == Some(ENOENT) && !looked_up => {
                     looked_up = true;
                     self.family_id = self.look_up_family()?;
@@ -383,24 +388,20 @@ pub(crate) fn collect(
 ) -> Result<i32, Error> {
     loop {
         let Received::Datagram(datagram) = channel.receive(true)? else {
-            return Err(Error::AnswerLost);
+            return Err(Error::Socket(netlink_blocking::Error::AnswerLost));
         };
         for message in messages(datagram) {
-            let message = message.map_err(unreadable)?;
+            let message = message?;
             // Answers to an earlier request that was given up are skipped.
             if message.header.sequence_number != sequence {
                 continue;
             }
-            each(&message).map_err(unreadable)?;
+            each(&message)?;
             if let Some(code) = error_code(&message) {
                 return Ok(code);
             }
         }
     }
-}
-
-pub(crate) fn unreadable(error: DecodeError) -> Error {
-    Error::Decode(Arc::new(error))
 }
 
 /// Whether every request that was sent failed as it does when the family is gone.

@@ -1,6 +1,7 @@
 //! What goes over a socket: counted, and shown to whoever wants to see it.
 
-use crate::channel::{Counters, Outgoing};
+use netlink_blocking::{Counters, Outgoing};
+
 use crate::socket::Socket;
 
 impl Socket {
@@ -13,6 +14,6 @@ impl Socket {
     /// Shows `tap` everything before it is sent, from now on: to count, to print, or to keep and
     /// replay. Without a tap this costs a comparison a send.
     pub fn tap(&mut self, tap: impl FnMut(&Outgoing<'_>) + Send + 'static) {
-        self.channel.set_tap(Box::new(tap));
+        self.channel.set_tap(tap);
     }
 }

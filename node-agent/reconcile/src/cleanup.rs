@@ -3,38 +3,45 @@
 use std::sync::Arc;
 
 use crate::rules::cleanup_text;
-use crate::{Observed, Op, Owned};
+use crate::{IpvsOp, LinkOp, Observed, Op, Owned, RulesOp, SetOp};
 
 /// Operations that remove all that is ours, in an order the kernel accepts: rules before the sets
 /// they use. Policy rules go first, so that packets stop arriving before anything else changes.
 pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>> {
     let device: Arc<str> = device.into();
     let policy = observed.policy.iter();
-    let policy = policy.map(|rule| Op::DeletePolicyRule { rule: *rule });
-    let routes = observed.routes.iter().map(|route| Op::DeleteRoute {
-        device: device.clone(),
-        route: *route,
+    let policy = policy.map(|rule| Op::Link(LinkOp::DeletePolicyRule { rule: *rule }));
+    let routes = observed.routes.iter().map(|route| {
+        Op::Link(LinkOp::DeleteRoute {
+            device: device.clone(),
+            route: Box::new(*route),
+        })
     });
     let servers = observed
         .virtual_servers
         .keys()
         .filter(|server| owned.contains(server))
-        .map(|server| Op::DeleteVirtualServer { server: *server });
+        .map(|server| Op::Ipvs(IpvsOp::DeleteVirtualServer { server: *server }));
     let rules = observed.rules.iter().filter_map(|(family, rules)| {
         let text = cleanup_text(rules)?;
-        Some(Op::LoadRules {
+        Some(Op::Rules(RulesOp {
             family: *family,
             text,
             rules: Box::default(),
-        })
+        }))
     });
-    let sets = observed.sets.keys().map(|set| Op::DestroySet { set: *set });
+    let sets = observed
+        .sets
+        .keys()
+        .map(|set| Op::Set(SetOp::Destroy { set: *set }));
     let leftovers = observed.leftover_sets.iter();
-    let leftovers = leftovers.map(|name| Op::DestroyLeftoverSet { name });
+    let leftovers = leftovers.map(|name| Op::Set(SetOp::DestroyLeftover { name }));
     // A device that is there but down stays. The name may be anybody's, ours is down only between its
     // creation and the next operation, and down it answers nothing.
-    let link = observed.device_up.then(|| Op::RemoveDevice {
-        device: device.clone(),
+    let link = observed.device_up.then(|| {
+        Op::Link(LinkOp::RemoveDevice {
+            device: device.clone(),
+        })
     });
     let phases: [Vec<Op>; 5] = [
         policy.chain(routes).collect(),

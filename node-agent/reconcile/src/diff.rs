@@ -13,7 +13,10 @@ use portolan_plan::Family;
 
 use crate::route::Route;
 use crate::rules::{ObservedRules, restore_text};
-use crate::{Desired, DesiredSet, Observed, ObservedSet, Op, Owned, SetId, SetRole, sysctls};
+use crate::{
+    Desired, DesiredSet, IpvsOp, LinkOp, Observed, ObservedSet, Op, Owned, RulesOp, SetId, SetOp,
+    SetRole, SysctlOp, sysctls,
+};
 
 /// A step of a batch. Operations of one phase do not depend on each other's order but for real
 /// servers, which follow their virtual server, and for scheduler changes.
@@ -153,7 +156,7 @@ impl Batch {
 
     fn loads_rules(&self, of: Family) -> bool {
         let mut rules = self.phases.get(&Phase::Rules).into_iter().flatten();
-        rules.any(|op| matches!(op, Op::LoadRules { family, .. } if *family == of))
+        rules.any(|op| op.rules().is_some_and(|op| op.family == of))
     }
 }
 
@@ -163,19 +166,19 @@ fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
         if !found.is_some_and(|found| sysctls::is_enough(name, found, value)) {
             let value = sysctls::with_found(name, found.map(|found| &**found), value);
             let name = name.clone();
-            batch.push(Phase::Ground, Op::WriteSysctl { name, value });
+            batch.push(Phase::Ground, Op::Sysctl(SysctlOp { name, value }));
         }
     }
     let timeouts = desired.timeouts;
     if !timeouts.are_met_by(&observed.timeouts) {
-        batch.push(Phase::Ground, Op::SetTimeouts { timeouts });
+        batch.push(Phase::Ground, Op::Ipvs(IpvsOp::SetTimeouts { timeouts }));
     }
     if !observed.device_up {
         batch.push(
             Phase::Ground,
-            Op::RaiseDevice {
+            Op::Link(LinkOp::RaiseDevice {
                 device: desired.device.clone(),
-            },
+            }),
         );
     }
 }
@@ -187,10 +190,10 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 let max_elements = wanted.max_elements;
                 batch.push(
                     Phase::CreateSets,
-                    Op::CreateSet {
+                    Op::Set(SetOp::Create {
                         set: *set,
                         max_elements,
-                    },
+                    }),
                 );
                 entries(batch, *set, wanted, &ObservedSet::default());
             }
@@ -199,11 +202,11 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 let max_elements = wanted.max_elements;
                 batch.push(
                     Phase::CreateSets,
-                    Op::ReplaceSet {
+                    Op::Set(SetOp::Replace {
                         set: *set,
                         max_elements,
                         entries: Vec::new(),
-                    },
+                    }),
                 );
                 entries(batch, *set, wanted, &ObservedSet::default());
             }
@@ -213,18 +216,18 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 let max_elements = wanted.max_elements;
                 batch.push(
                     add,
-                    Op::ReplaceSet {
+                    Op::Set(SetOp::Replace {
                         set: *set,
                         max_elements,
                         entries,
-                    },
+                    }),
                 );
             }
             Some(found) => entries(batch, *set, wanted, found),
         }
     }
     for name in &observed.leftover_sets {
-        batch.push(Phase::DestroySets, Op::DestroyLeftoverSet { name });
+        batch.push(Phase::DestroySets, Op::Set(SetOp::DestroyLeftover { name }));
     }
 }
 
@@ -242,10 +245,10 @@ fn forgets_otherwise(set: SetId, found: &ObservedSet) -> bool {
 fn entries(batch: &mut Batch, set: SetId, wanted: &DesiredSet, found: &ObservedSet) {
     let (add, remove) = phases(set.role);
     for entry in wanted.entries.difference(&found.entries) {
-        batch.push(add, Op::AddEntry { set, entry: *entry });
+        batch.push(add, Op::Set(SetOp::AddEntry { set, entry: *entry }));
     }
     for entry in found.entries.difference(&wanted.entries) {
-        batch.push(remove, Op::DeleteEntry { set, entry: *entry });
+        batch.push(remove, Op::Set(SetOp::DeleteEntry { set, entry: *entry }));
     }
 }
 
@@ -278,11 +281,11 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
             let (family, rules) = (rules.family, Box::new(rules.expected()));
             batch.push(
                 Phase::Rules,
-                Op::LoadRules {
+                Op::Rules(RulesOp {
                     family,
                     text,
                     rules,
-                },
+                }),
             );
         }
     }
@@ -292,18 +295,24 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
 fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let device = || desired.device.clone();
     for route in desired.routes.difference(&observed.routes) {
-        let (device, route) = (device(), *route);
-        batch.push(Phase::Route, Op::AddRoute { device, route });
+        let (device, route) = (device(), Box::new(*route));
+        batch.push(Phase::Route, Op::Link(LinkOp::AddRoute { device, route }));
     }
     for rule in desired.policy.difference(&observed.policy) {
-        batch.push(Phase::Lead, Op::AddPolicyRule { rule: *rule });
+        batch.push(Phase::Lead, Op::Link(LinkOp::AddPolicyRule { rule: *rule }));
     }
     for rule in observed.policy.difference(&desired.policy) {
-        batch.push(Phase::Unlead, Op::DeletePolicyRule { rule: *rule });
+        batch.push(
+            Phase::Unlead,
+            Op::Link(LinkOp::DeletePolicyRule { rule: *rule }),
+        );
     }
     let is_replaced = |route: &&Route| desired.routes.iter().any(|wanted| wanted.replaces(route));
     for route in observed.routes.iter().filter(|route| !is_replaced(route)) {
-        let (device, route) = (device(), *route);
-        batch.push(Phase::Unroute, Op::DeleteRoute { device, route });
+        let (device, route) = (device(), Box::new(*route));
+        batch.push(
+            Phase::Unroute,
+            Op::Link(LinkOp::DeleteRoute { device, route }),
+        );
     }
 }

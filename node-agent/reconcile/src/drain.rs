@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use portolan_plan::Protocol;
 
-use crate::{Desired, Observed, Op, Owned, RealServerKey, VirtualServerKey};
+use crate::{Desired, IpvsOp, Observed, Op, Owned, RealServerKey, VirtualServerKey};
 
 /// What drains, by virtual server.
 pub type Draining = BTreeMap<VirtualServerKey, DrainingServer>;
@@ -132,14 +132,14 @@ impl Departures {
                 let count = counts.get(backend).copied().unwrap_or(0);
                 if count == 0 || self.is_over(backend, drains.deadline, now) {
                     let (server, backend) = (*server, *backend);
-                    ops.push(Op::DeleteRealServer { server, backend });
+                    ops.push(Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }));
                     done += 1;
                 }
             }
             let held = observed.virtual_servers.get(server);
             let is_last = held.is_some_and(|held| held.real_servers.len() == done);
             if drains.rests && is_last {
-                ops.push(Op::DeleteVirtualServer { server: *server });
+                ops.push(Op::Ipvs(IpvsOp::DeleteVirtualServer { server: *server }));
             }
         }
         ops

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use portolan_plan::{Family, Protocol};
 
-use crate::{Desired, Op, RealServerKey, VirtualServerKey};
+use crate::{Desired, IpvsOp, LinkOp, Op, RealServerKey, VirtualServerKey};
 
 /// A UDP flow as connection tracking remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,12 +72,12 @@ pub fn families_with_flows(desired: &Desired) -> BTreeSet<Family> {
 /// So does a policy rule: without it nobody translated what came from elsewhere.
 pub fn leaves_stale_flows(op: &Op, desired: &Desired) -> Option<Family> {
     match op {
-        Op::AddRealServer { server, .. }
-        | Op::EditRealServer { server, .. }
-        | Op::DeleteRealServer { server, .. } => {
-            is_udp(&server).then(|| Family::of(server.address))
-        }
-        Op::AddPolicyRule { rule } => {
+        Op::Ipvs(
+            IpvsOp::AddRealServer { server, .. }
+            | IpvsOp::EditRealServer { server, .. }
+            | IpvsOp::DeleteRealServer { server, .. },
+        ) => is_udp(&server).then(|| Family::of(server.address)),
+        Op::Link(LinkOp::AddPolicyRule { rule }) => {
             let mut servers = desired.virtual_servers.keys();
             let of_family = |key: &&VirtualServerKey| Family::of(key.address) == rule.family;
             servers

@@ -16,6 +16,7 @@ mod drift;
 mod entries;
 mod flows;
 mod host;
+#[cfg(feature = "testing")]
 mod model;
 mod node_ports;
 mod observed;
@@ -45,10 +46,11 @@ pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{
     HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Ipv6Off, Machine, Network,
 };
+#[cfg(feature = "testing")]
 pub use model::{ModelKernel, Refusal};
 pub use node_ports::addresses as node_port_addresses;
 pub use observed::{Observed, ObservedSet};
-pub use op::{Op, OpKind};
+pub use op::{IpvsOp, LinkOp, Op, OpKind, RulesOp, SchedulerOp, SetOp, SysctlOp};
 pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
 pub use real_servers::RealServers;

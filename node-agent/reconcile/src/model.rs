@@ -7,7 +7,8 @@ use portolan_plan::Family;
 use thiserror::Error;
 
 use crate::{
-    Connections, Flow, Observed, Op, RealServerKey, Route, SetId, Timeouts, VirtualServerKey,
+    Connections, Flow, IpvsOp, LinkOp, Observed, ObservedSet, Op, RealServerKey, Route, SetEntry,
+    SetId, SetOp, Timeouts, VirtualServerKey,
 };
 
 /// Schedulers that a kernel has unless somebody left them out.
@@ -62,59 +63,12 @@ impl ModelKernel {
     /// [`Refusal`], as the real kernel would; then nothing changed.
     pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
         match op {
-            Op::WriteSysctl { .. } | Op::RaiseDevice { .. } | Op::RetireDevice { .. } => {}
-            Op::SetTimeouts { timeouts } => {
-                let Timeouts { tcp, tcp_fin, udp } = *timeouts;
-                let countable = [tcp, tcp_fin, udp].iter().all(|s| *s <= LONGEST_TIMEOUT);
-                need(countable, Refusal::Invalid)?;
-            }
-            Op::LoadScheduler { scheduler } => {
-                need(SCHEDULERS.contains(&&**scheduler), Refusal::NotFound)?;
-            }
-            Op::RemoveDevice { .. } => need(self.state.device_up, Refusal::NotFound)?,
-            Op::CreateSet { set, .. } => self.set_is(*set, false)?,
-            Op::ReplaceSet {
-                set,
-                max_elements,
-                entries,
-            } => {
-                self.set_is(*set, true)?;
-                // Sets of different kinds cannot be swapped, and one that is used cannot be destroyed.
-                let found = self.state.sets.get(set).and_then(|set| set.kind);
-                let alike = found == Some(set.role.kind());
-                need(alike || !self.uses(*set), Refusal::InUse)?;
-                let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-                need(count <= *max_elements, Refusal::Full)?;
-            }
-            Op::AddEntry { .. } | Op::DeleteEntry { .. } => self.entry(op)?,
-            Op::DestroySet { set } => {
-                self.set_is(*set, true)?;
-                need(!self.uses(*set), Refusal::InUse)?;
-            }
-            Op::DestroyLeftoverSet { name } => {
-                let there = self.state.leftover_sets.contains(name);
-                need(there, Refusal::NotFound)?;
-                let mut rules = self.state.rules.values();
-                let used = rules.any(|rules| rules.sets().any(|used| used == *name));
-                need(!used, Refusal::InUse)?;
-            }
-            Op::LoadRules { family, text, .. } => self.rules(*family, text)?,
-            Op::AddRoute { route, .. } => {
-                // The one that delivers is over `lo`.
-                let up = self.state.device_up || matches!(route, Route::Deliver { .. });
-                need(up, Refusal::DeviceDown)?;
-                need(!self.state.routes.contains(route), Refusal::Exists)?;
-            }
-            Op::AddPolicyRule { rule } => {
-                need(!self.state.policy.contains(rule), Refusal::Exists)?;
-            }
-            Op::DeletePolicyRule { rule } => {
-                need(self.state.policy.contains(rule), Refusal::NotFound)?;
-            }
-            Op::DeleteRoute { route, .. } => {
-                need(self.state.routes.contains(route), Refusal::NotFound)?;
-            }
-            _ => self.server(op)?,
+            Op::Sysctl(_) => {}
+            Op::Link(op) => self.link(op)?,
+            Op::Set(op) => self.set(op)?,
+            Op::Rules(op) => self.rules(op.family, &op.text)?,
+            Op::Scheduler(op) => has(&op.scheduler)?,
+            Op::Ipvs(op) => self.ipvs(op)?,
         }
         self.state.note(op);
         self.log.push(op.clone());
@@ -151,20 +105,70 @@ impl ModelKernel {
         }
     }
 
-    fn entry(&self, op: &Op) -> Result<(), Refusal> {
-        let (Op::AddEntry { set: id, entry } | Op::DeleteEntry { set: id, entry }) = op else {
-            return Ok(());
-        };
-        let set = self.state.sets.get(id).ok_or(Refusal::NotFound)?;
-        if let crate::SetEntry::Net(net) = entry {
+    fn link(&self, op: &LinkOp) -> Result<(), Refusal> {
+        let Observed { routes, policy, .. } = &self.state;
+        match op {
+            LinkOp::RaiseDevice { .. } | LinkOp::RetireDevice { .. } => Ok(()),
+            LinkOp::RemoveDevice { .. } => need(self.state.device_up, Refusal::NotFound),
+            LinkOp::AddRoute { route, .. } => {
+                // The one that delivers is over `lo`.
+                let up = self.state.device_up || matches!(**route, Route::Deliver { .. });
+                need(up, Refusal::DeviceDown)?;
+                need(!routes.contains(route), Refusal::Exists)
+            }
+            LinkOp::DeleteRoute { route, .. } => need(routes.contains(route), Refusal::NotFound),
+            LinkOp::AddPolicyRule { rule } => need(!policy.contains(rule), Refusal::Exists),
+            LinkOp::DeletePolicyRule { rule } => need(policy.contains(rule), Refusal::NotFound),
+        }
+    }
+
+    fn set(&self, op: &SetOp) -> Result<(), Refusal> {
+        match op {
+            SetOp::Create { set, .. } => self.set_is(*set, false),
+            SetOp::Replace {
+                set,
+                max_elements,
+                entries,
+            } => {
+                self.set_is(*set, true)?;
+                // Sets of different kinds cannot be swapped, and one that is used cannot be destroyed.
+                let found = self.state.sets.get(set).and_then(|set| set.kind);
+                let alike = found == Some(set.role.kind());
+                need(alike || !self.uses(*set), Refusal::InUse)?;
+                let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+                need(count <= *max_elements, Refusal::Full)
+            }
+            SetOp::AddEntry { set: id, entry } => {
+                let set = self.entry(*id, entry)?;
+                let count = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
+                let is_new = !set.entries.contains(entry);
+                need(!is_new || count < set.max_elements, Refusal::Full)
+            }
+            SetOp::DeleteEntry { set, entry } => self.entry(*set, entry).map(drop),
+            SetOp::Destroy { set } => {
+                self.set_is(*set, true)?;
+                need(!self.uses(*set), Refusal::InUse)
+            }
+            SetOp::DestroyLeftover { name } => {
+                let there = self.state.leftover_sets.contains(name);
+                need(there, Refusal::NotFound)?;
+                let mut rules = self.state.rules.values();
+                let used = rules.any(|rules| rules.sets().any(|used| used == *name));
+                need(!used, Refusal::InUse)
+            }
+        }
+    }
+
+    /// The set that an entry is for, which has to fit.
+    fn entry(&self, id: SetId, entry: &SetEntry) -> Result<&ObservedSet, Refusal> {
+        let set = self.state.sets.get(&id).ok_or(Refusal::NotFound)?;
+        if let SetEntry::Net(net) = entry {
             // The kernel's sets hold no /0.
             need(net.prefix_len() > 0, Refusal::Invalid)?;
         }
         let same_family = entry.family().is_none_or(|family| family == id.family);
         need(same_family, Refusal::Invalid)?;
-        let adds = matches!(op, Op::AddEntry { .. }) && !set.entries.contains(entry);
-        let count = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
-        need(!adds || count < set.max_elements, Refusal::Full)
+        Ok(set)
     }
 
     fn uses(&self, set: SetId) -> bool {
@@ -189,25 +193,26 @@ impl ModelKernel {
         Ok(())
     }
 
-    fn server(&self, op: &Op) -> Result<(), Refusal> {
+    fn ipvs(&self, op: &IpvsOp) -> Result<(), Refusal> {
         let held = |server| self.state.virtual_servers.get(server);
         match op {
-            Op::AddVirtualServer { server, scheduling } => {
+            IpvsOp::SetTimeouts { timeouts } => {
+                let Timeouts { tcp, tcp_fin, udp } = *timeouts;
+                let countable = [tcp, tcp_fin, udp].iter().all(|s| *s <= LONGEST_TIMEOUT);
+                need(countable, Refusal::Invalid)
+            }
+            IpvsOp::AddVirtualServer { server, scheduling } => {
                 need(held(server).is_none(), Refusal::Exists)?;
-                need(
-                    SCHEDULERS.contains(&&*scheduling.scheduler),
-                    Refusal::NotFound,
-                )
+                has(&scheduling.scheduler)
             }
-            Op::EditVirtualServer { server, scheduling } => {
+            IpvsOp::EditVirtualServer { server, scheduling } => {
                 need(held(server).is_some(), Refusal::NotFound)?;
-                need(
-                    SCHEDULERS.contains(&&*scheduling.scheduler),
-                    Refusal::NotFound,
-                )
+                has(&scheduling.scheduler)
             }
-            Op::DeleteVirtualServer { server } => need(held(server).is_some(), Refusal::NotFound),
-            Op::AddRealServer {
+            IpvsOp::DeleteVirtualServer { server } => {
+                need(held(server).is_some(), Refusal::NotFound)
+            }
+            IpvsOp::AddRealServer {
                 server, backend, ..
             } => {
                 let found = held(server).ok_or(Refusal::NotFound)?;
@@ -215,16 +220,20 @@ impl ModelKernel {
                 let same = server.address.is_ipv4() == backend.address.is_ipv4();
                 need(same, Refusal::Invalid)
             }
-            Op::EditRealServer {
+            IpvsOp::EditRealServer {
                 server, backend, ..
             }
-            | Op::DeleteRealServer { server, backend } => {
+            | IpvsOp::DeleteRealServer { server, backend } => {
                 let found = held(server).ok_or(Refusal::NotFound)?;
                 need(found.real_servers.contains_key(backend), Refusal::NotFound)
             }
-            _ => Ok(()),
         }
     }
+}
+
+/// Whether this kernel has a scheduler.
+fn has(scheduler: &str) -> Result<(), Refusal> {
+    need(SCHEDULERS.contains(&scheduler), Refusal::NotFound)
 }
 
 fn need(holds: bool, refusal: Refusal) -> Result<(), Refusal> {

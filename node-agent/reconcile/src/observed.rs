@@ -7,8 +7,8 @@ use portolan_plan::Family;
 
 use crate::rules::ObservedRules;
 use crate::{
-    Desired, HostNetwork, Op, PolicyRule, RealServers, Route, SetEntry, SetId, SetKind, SetRole,
-    Timeouts, VirtualServer, VirtualServerKey,
+    Desired, HostNetwork, IpvsOp, LinkOp, Op, PolicyRule, RealServers, Route, SetEntry, SetId,
+    SetKind, SetOp, SetRole, SysctlOp, Timeouts, VirtualServer, VirtualServerKey,
 };
 
 /// The kernel's state: read once, then kept up by noting every operation that succeeded.
@@ -102,49 +102,44 @@ impl Observed {
     /// Notes that an operation was done.
     pub fn note(&mut self, op: &Op) {
         match op {
-            Op::WriteSysctl { name, value } => {
+            Op::Sysctl(SysctlOp { name, value }) => {
                 self.sysctls.insert(name.clone(), value.clone());
             }
-            Op::SetTimeouts { timeouts } => self.timeouts = self.timeouts.with(timeouts),
-            Op::RaiseDevice { .. } => self.device_up = true,
+            Op::Link(op) => self.note_link(op),
+            Op::Set(op) => self.note_set(op),
+            Op::Rules(op) => {
+                self.rules.insert(op.family, (*op.rules).clone());
+            }
+            Op::Scheduler(op) => {
+                self.loaded_schedulers.insert(op.scheduler.clone());
+            }
+            Op::Ipvs(op) => self.note_ipvs(op),
+        }
+    }
+
+    fn note_link(&mut self, op: &LinkOp) {
+        match op {
+            LinkOp::RaiseDevice { .. } => self.device_up = true,
             // It is part of the rest of the network, and seen there.
-            Op::RetireDevice { .. } => {}
-            Op::RemoveDevice { .. } => {
+            LinkOp::RetireDevice { .. } => {}
+            LinkOp::RemoveDevice { .. } => {
                 self.device_up = false;
                 let stays = |route: &Route| matches!(route, Route::Deliver { .. });
                 self.routes.retain(stays);
             }
-            Op::CreateSet { .. }
-            | Op::ReplaceSet { .. }
-            | Op::AddEntry { .. }
-            | Op::DeleteEntry { .. }
-            | Op::DestroySet { .. }
-            | Op::DestroyLeftoverSet { .. } => self.note_set(op),
-            Op::LoadRules { family, rules, .. } => {
-                self.rules.insert(*family, (**rules).clone());
-            }
-            Op::AddRoute { route, .. } => {
+            LinkOp::AddRoute { route, .. } => {
                 self.routes.retain(|old| !route.replaces(old));
-                self.routes.insert(*route);
+                self.routes.insert(**route);
             }
-            Op::DeleteRoute { route, .. } => {
+            LinkOp::DeleteRoute { route, .. } => {
                 self.routes.remove(route);
             }
-            Op::AddPolicyRule { rule } => {
+            LinkOp::AddPolicyRule { rule } => {
                 self.policy.insert(*rule);
             }
-            Op::DeletePolicyRule { rule } => {
+            LinkOp::DeletePolicyRule { rule } => {
                 self.policy.remove(rule);
             }
-            Op::LoadScheduler { scheduler } => {
-                self.loaded_schedulers.insert(scheduler.clone());
-            }
-            Op::AddVirtualServer { .. }
-            | Op::EditVirtualServer { .. }
-            | Op::DeleteVirtualServer { .. }
-            | Op::AddRealServer { .. }
-            | Op::EditRealServer { .. }
-            | Op::DeleteRealServer { .. } => self.note_server(op),
         }
     }
 
@@ -152,7 +147,7 @@ impl Observed {
     /// the other and cost one look-up. Those that are now as `wanted` has them share its memory.
     pub fn note_all(&mut self, ops: &[Op], wanted: &Desired) {
         let of = |op: &Op| match op {
-            Op::AddRealServer { server, .. } => Some(*server),
+            Op::Ipvs(IpvsOp::AddRealServer { server, .. }) => Some(*server),
             _ => None,
         };
         for run in ops.chunk_by(|left, right| of(left).is_some() && of(left) == of(right)) {
@@ -176,16 +171,16 @@ impl Observed {
         }
         held.real_servers
             .extend(added.iter().filter_map(|op| match op {
-                Op::AddRealServer {
+                Op::Ipvs(IpvsOp::AddRealServer {
                     backend, weight, ..
-                } => Some((*backend, *weight)),
+                }) => Some((*backend, *weight)),
                 _ => None,
             }));
     }
 
-    fn note_set(&mut self, op: &Op) {
+    fn note_set(&mut self, op: &SetOp) {
         match op {
-            Op::CreateSet { set, max_elements } => {
+            SetOp::Create { set, max_elements } => {
                 let empty = BTreeSet::new();
                 let created = ObservedSet {
                     kind: Some(set.role.kind()),
@@ -195,7 +190,7 @@ impl Observed {
                 };
                 self.sets.insert(*set, created);
             }
-            Op::ReplaceSet {
+            SetOp::Replace {
                 set,
                 max_elements,
                 entries,
@@ -211,47 +206,47 @@ impl Observed {
                     },
                 );
             }
-            Op::AddEntry { set, entry } => {
+            SetOp::AddEntry { set, entry } => {
                 if let Some(set) = self.sets.get_mut(set) {
                     set.entries.insert(*entry);
                 }
             }
-            Op::DeleteEntry { set, entry } => {
+            SetOp::DeleteEntry { set, entry } => {
                 if let Some(set) = self.sets.get_mut(set) {
                     set.entries.remove(entry);
                 }
             }
-            Op::DestroySet { set } => {
+            SetOp::Destroy { set } => {
                 self.sets.remove(set);
             }
-            Op::DestroyLeftoverSet { name } => {
+            SetOp::DestroyLeftover { name } => {
                 self.leftover_sets.remove(name);
             }
-            _ => {}
         }
     }
 
-    fn note_server(&mut self, op: &Op) {
+    fn note_ipvs(&mut self, op: &IpvsOp) {
         match op {
-            Op::AddVirtualServer { server, scheduling } => {
+            IpvsOp::SetTimeouts { timeouts } => self.timeouts = self.timeouts.with(timeouts),
+            IpvsOp::AddVirtualServer { server, scheduling } => {
                 let bare = scheduling.clone().over(RealServers::new());
                 self.virtual_servers.insert(*server, bare);
             }
-            Op::EditVirtualServer { server, scheduling } => {
+            IpvsOp::EditVirtualServer { server, scheduling } => {
                 if let Some(held) = self.virtual_servers.get_mut(server) {
                     let real_servers = std::mem::take(&mut held.real_servers);
                     *held = scheduling.clone().over(real_servers);
                 }
             }
-            Op::DeleteVirtualServer { server } => {
+            IpvsOp::DeleteVirtualServer { server } => {
                 self.virtual_servers.remove(server);
             }
-            Op::AddRealServer {
+            IpvsOp::AddRealServer {
                 server,
                 backend,
                 weight,
             }
-            | Op::EditRealServer {
+            | IpvsOp::EditRealServer {
                 server,
                 backend,
                 weight,
@@ -260,12 +255,11 @@ impl Observed {
                     held.real_servers.insert(*backend, *weight);
                 }
             }
-            Op::DeleteRealServer { server, backend } => {
+            IpvsOp::DeleteRealServer { server, backend } => {
                 if let Some(held) = self.virtual_servers.get_mut(server) {
                     held.real_servers.remove(backend);
                 }
             }
-            _ => {}
         }
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 
-use crate::{Desired, Observed, Op, Phase, Scheduling, SetEntry, SetId, SetRole};
+use crate::{
+    Desired, IpvsOp, Observed, Op, Phase, SchedulerOp, Scheduling, SetEntry, SetId, SetOp, SetRole,
+};
 use crate::{VirtualServerKey, diff::Batch};
 
 /// So many schedulers are changed in one pass. Each change waits for all processors, some tens of
@@ -49,7 +51,7 @@ pub(crate) fn schedulers(
         .collect();
     for scheduler in wanted.difference(&known) {
         let scheduler = Arc::clone(scheduler);
-        batch.push(Phase::Ground, Op::LoadScheduler { scheduler });
+        batch.push(Phase::Ground, Op::Scheduler(SchedulerOp { scheduler }));
     }
     // Those that cannot succeed yet must not take the place of those that can.
     let (ready, waiting): (Vec<_>, Vec<_>) = changes
@@ -58,11 +60,14 @@ pub(crate) fn schedulers(
     let now = ready.into_iter().chain(waiting).take(RESCHEDULED_AT_ONCE);
     for (server, scheduling) in now {
         let (set, entry) = hold(server);
-        batch.push(Phase::Reschedule, Op::AddEntry { set, entry });
+        batch.push(Phase::Reschedule, Op::Set(SetOp::AddEntry { set, entry }));
         batch.push(
             Phase::Reschedule,
-            Op::EditVirtualServer { server, scheduling },
+            Op::Ipvs(IpvsOp::EditVirtualServer { server, scheduling }),
         );
-        batch.push(Phase::Reschedule, Op::DeleteEntry { set, entry });
+        batch.push(
+            Phase::Reschedule,
+            Op::Set(SetOp::DeleteEntry { set, entry }),
+        );
     }
 }

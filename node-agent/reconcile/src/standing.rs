@@ -8,8 +8,8 @@ use portolan_plan::Family;
 
 use crate::reschedule::hold;
 use crate::{
-    Desired, Observed, Op, PolicyAction, PolicyRule, RealServerKey, Route, SetEntry, SetId,
-    SetRole, VirtualServerKey,
+    Desired, IpvsOp, LinkOp, Observed, Op, PolicyAction, PolicyRule, RealServerKey, Route, RulesOp,
+    SetEntry, SetId, SetOp, SetRole, VirtualServerKey,
 };
 
 /// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
@@ -38,7 +38,9 @@ pub fn ready(
 /// The virtual server that an operation gives a scheduler.
 fn scheduled(op: &Op) -> Option<&VirtualServerKey> {
     match op {
-        Op::AddVirtualServer { server, .. } | Op::EditVirtualServer { server, .. } => Some(server),
+        Op::Ipvs(
+            IpvsOp::AddVirtualServer { server, .. } | IpvsOp::EditVirtualServer { server, .. },
+        ) => Some(server),
         _ => None,
     }
 }
@@ -52,8 +54,10 @@ fn unscheduled(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey, &'sta
     }
     let known = state.schedulers();
     for op in ops {
-        let (Op::AddVirtualServer { server, scheduling }
-        | Op::EditVirtualServer { server, scheduling }) = op
+        let Op::Ipvs(
+            IpvsOp::AddVirtualServer { server, scheduling }
+            | IpvsOp::EditVirtualServer { server, scheduling },
+        ) = op
         else {
             continue;
         };
@@ -76,8 +80,8 @@ fn unscheduled(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey, &'sta
 /// are left out in silence.
 fn stands_on(op: &Op, unscheduled: &BTreeMap<VirtualServerKey, &'static str>) -> bool {
     match op {
-        Op::AddRealServer { server, .. } => unscheduled.contains_key(server),
-        Op::AddEntry { set, entry } | Op::DeleteEntry { set, entry } => {
+        Op::Ipvs(IpvsOp::AddRealServer { server, .. }) => unscheduled.contains_key(server),
+        Op::Set(SetOp::AddEntry { set, entry } | SetOp::DeleteEntry { set, entry }) => {
             set.role == SetRole::Hold && unscheduled.keys().any(|key| hold(*key).1 == *entry)
         }
         _ => false,
@@ -86,7 +90,7 @@ fn stands_on(op: &Op, unscheduled: &BTreeMap<VirtualServerKey, &'static str>) ->
 
 /// A frontend that is not for everybody must not answer before those are kept out (S-22, S-86).
 fn exposed(op: &Op, state: &Observed, desired: &Desired) -> Option<&'static str> {
-    let Op::AddEntry { set, entry } = op else {
+    let Op::Set(SetOp::AddEntry { set, entry }) = op else {
         return None;
     };
     let lacks = |role| {
@@ -113,44 +117,46 @@ fn missing(
 ) -> Option<&'static str> {
     let (lacks, reason) = match op {
         // Let through without its virtual server, a port would reach the node's own daemons.
-        Op::AddEntry { set, entry } if set.role == SetRole::Frontend => (
+        Op::Set(SetOp::AddEntry { set, entry }) if set.role == SetRole::Frontend => (
             !served(state, desired, entry),
             "held back: its virtual server has no real server",
         ),
         // The tools refuse them in words that name no cause.
-        Op::LoadRules { family, rules, .. } if !rules.is_empty() => (
+        Op::Rules(RulesOp { family, rules, .. }) if !rules.is_empty() => (
             !has_sets(state, desired, *family),
             "held back: a set that they look into is not there",
         ),
-        Op::AddPolicyRule {
+        Op::Link(LinkOp::AddPolicyRule {
             rule:
                 PolicyRule {
                     family,
                     action: PolicyAction::Lookup { table, .. },
                     ..
                 },
-        } => (
+        }) => (
             !delivers(state, *family, *table),
             "held back: nothing would deliver what it leads there",
         ),
-        Op::DeleteRoute {
-            route: Route::Deliver { family, table },
-            ..
-        } => (
-            leads(state, *family, *table),
-            "held back: a policy rule still leads there",
-        ),
-        Op::DeleteVirtualServer { server } => (
+        Op::Link(LinkOp::DeleteRoute { route, .. }) => match **route {
+            Route::Deliver { family, table } => (
+                leads(state, family, table),
+                "held back: a policy rule still leads there",
+            ),
+            Route::Range { .. } | Route::Local { .. } => (false, ""),
+        },
+        Op::Ipvs(IpvsOp::DeleteVirtualServer { server }) => (
             let_through(state, server),
             "held back: its port is still let through",
         ),
         // Those that were to take its place are not there.
-        Op::DeleteRealServer { server, backend }
-        | Op::EditRealServer {
-            server,
-            backend,
-            weight: 0,
-        } => {
+        Op::Ipvs(
+            IpvsOp::DeleteRealServer { server, backend }
+            | IpvsOp::EditRealServer {
+                server,
+                backend,
+                weight: 0,
+            },
+        ) => {
             let held = state.virtual_servers.get(server);
             let weight = held.and_then(|held| held.real_servers.get(backend));
             let takes = weight.is_some_and(|weight| takes(desired, server, backend, weight));

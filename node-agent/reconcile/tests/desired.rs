@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
-use portolan_reconcile::rules::{ObservedRules, Rules, restore_text};
+use portolan_reconcile::rules::{ObservedRules, Rules, TABLES, restore_text};
 use portolan_reconcile::{
     Desired, DesiredDocument, HostAddress, HostNetwork, HostRoute, Ipv6Off, Observed, Op, Owned,
-    PolicyRule, Route, SetEntry, SetId, SetRole, diff,
+    PolicyRule, Route, RulesOp, SetEntry, SetId, SetRole, diff,
 };
 
 fn plan() -> NodePlan {
@@ -77,7 +77,7 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
         let phases = diff(observed, &desired, &Owned::default()).into_iter();
         let ops = phases.flat_map(|(_, ops)| ops);
         ops.filter_map(|op| match op {
-            Op::LoadRules { family, .. } => Some(family),
+            Op::Rules(RulesOp { family, .. }) => Some(family),
             _ => None,
         })
         .collect()
@@ -164,6 +164,16 @@ fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
     );
     document.node_addresses.retain(IpAddr::is_ipv4);
     assert_eq!(lacks(&document), None);
+}
+
+/// Whoever reads rules looks into each of these.
+#[test]
+fn the_tables_that_are_named_are_those_of_the_rules() {
+    for family in Family::BOTH {
+        let rules = Rules::new(family, &Settings::default(), true);
+        let names: Vec<_> = rules.tables.iter().map(|table| table.name).collect();
+        assert_eq!(names, TABLES);
+    }
 }
 
 /// What is masqueraded of the packets to cluster IPs.

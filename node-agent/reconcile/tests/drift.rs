@@ -372,12 +372,12 @@ fn a_set_of_another_type_is_made_anew_before_rules_use_it() {
     assert_eq!(node.write(&mut believed, &desired), 0);
     // While rules use it the kernel lets nobody take it away.
     node.kernel.state.sets.get_mut(&id).unwrap().kind = None;
-    let replace = portolan_reconcile::Op::ReplaceSet {
+    let replace = portolan_reconcile::SetOp::Replace {
         set: id,
         max_elements: 65_536,
         entries: Vec::new(),
     };
-    let refused = node.kernel.apply(&replace);
+    let refused = node.kernel.apply(&replace.into());
     assert_eq!(refused, Err(portolan_reconcile::Refusal::InUse));
 }
 

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use portolan_plan::{Family, PlanDocument, Protocol};
 use portolan_reconcile::{
-    Desired, Flow, HostNetwork, ModelKernel, Op, Owned, RealServerKey, Refusal, VirtualServer,
-    VirtualServerKey, diff, families_with_flows, leaves_stale_flows,
+    Desired, Flow, HostNetwork, LinkOp, ModelKernel, Op, Owned, RealServerKey, Refusal,
+    VirtualServer, VirtualServerKey, diff, families_with_flows, leaves_stale_flows,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -377,7 +377,7 @@ fn a_policy_rule_that_comes_back_asks_for_a_look_where_it_leads_to_udp_frontends
     let desired = desired(cluster(), &[]);
     let asked = |desired: &Desired| -> Vec<_> {
         let rules = desired.policy.iter();
-        let ops = rules.map(|rule| Op::AddPolicyRule { rule: *rule });
+        let ops = rules.map(|rule| Op::Link(LinkOp::AddPolicyRule { rule: *rule }));
         ops.filter_map(|op| leaves_stale_flows(&op, desired))
             .collect()
     };

@@ -17,8 +17,8 @@ use portolan_plan::{
     Backend, BackendList, Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies,
 };
 use portolan_reconcile::{
-    Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel, Observed, Op, Owned,
-    Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole, VirtualServer,
+    Departures, Desired, HostAddress, HostNetwork, IpvsOp, LEFTOVER_SETS, ModelKernel, Observed,
+    Op, Owned, Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole, VirtualServer,
     VirtualServerKey, cleanup, diff, draining, ready,
 };
 use proptest::prelude::*;
@@ -300,7 +300,7 @@ proptest! {
         }
         prop_assert_eq!(&together, &kernel.state, "noted together as one by one");
         for (key, wanted) in &second.virtual_servers {
-            let added = |op: &Op| matches!(op, Op::AddRealServer { server, .. } if server == key);
+            let added = |op: &Op| matches!(op, Op::Ipvs(IpvsOp::AddRealServer { server, .. }) if server == key);
             let held = together.virtual_servers.get(key).map(|held| &held.real_servers);
             if let Some(held) = held.filter(|held| done.iter().any(added) && **held == wanted.real_servers) {
                 prop_assert!(held.is_shared_with(&wanted.real_servers), "{key} is held twice");

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use portolan_plan::{PlanDocument, Protocol};
 use portolan_reconcile::{
-    Desired, HostNetwork, ModelKernel, Observed, Op, Owned, Phase, RESCHEDULED_AT_ONCE,
-    RealServerKey, RealServers, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey, diff,
-    puts_off, ready,
+    Desired, HostNetwork, IpvsOp, ModelKernel, Observed, Op, Owned, Phase, RESCHEDULED_AT_ONCE,
+    RealServerKey, RealServers, SetEntry, SetId, SetOp, SetRole, VirtualServer, VirtualServerKey,
+    diff, puts_off, ready,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -93,7 +93,7 @@ fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op)
                 done.failures.push(format!("{op}: {reason}"));
             } else if refused {
                 done.failures.push(format!("{op}: refused"));
-            } else if matches!(op, Op::EditVirtualServer { .. }) {
+            } else if matches!(op, Op::Ipvs(IpvsOp::EditVirtualServer { .. })) {
                 done.edits += 1;
             }
             assert!(held(&kernel.state).len() <= 1, "one at a time");
@@ -104,7 +104,7 @@ fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op)
 
 /// Applies one operation; a scheduler is only changed while exactly that virtual server is held.
 fn judged(kernel: &mut ModelKernel, op: &Op) -> Result<(), String> {
-    if let Op::EditVirtualServer { server, scheduling } = op
+    if let Op::Ipvs(IpvsOp::EditVirtualServer { server, scheduling }) = op
         && kernel.state.virtual_servers[server].scheduler != scheduling.scheduler
     {
         assert_eq!(held(&kernel.state), [SetEntry::of(*server)].into(), "{op}");
@@ -138,7 +138,7 @@ proptest! {
         let wanted = desired(&after, 1);
         let mut refused = refused.iter().cycle();
         let edits_fail = |op: &Op| {
-            matches!(op, Op::EditVirtualServer { .. }) && refused.next() == Some(&true)
+            matches!(op, Op::Ipvs(IpvsOp::EditVirtualServer { .. })) && refused.next() == Some(&true)
         };
         pass(&mut kernel, &wanted, edits_fail);
         prop_assert!(held(&kernel.state).is_empty(), "an edit that failed leaves no hold");
@@ -173,7 +173,7 @@ proptest! {
         if let Some(entry) = left.first() {
             let (phase, ops) = &next[0];
             prop_assert_eq!(*phase, Phase::Release);
-            let released = matches!(&ops[..], [Op::DeleteEntry { entry: gone, .. }] if gone == entry);
+            let released = matches!(&ops[..], [Op::Set(SetOp::DeleteEntry { entry: gone, .. })] if gone == entry);
             prop_assert!(released, "{:?}", ops);
         }
         pass(&mut kernel, &wanted, |_| false);
@@ -230,7 +230,7 @@ fn a_scheduler_that_the_kernel_lacks_stops_nothing_else() {
     let wanted = desired(&names, 0);
     let mut touched = BTreeSet::new();
     let done = pass(&mut kernel, &wanted, |op| {
-        if let Op::AddEntry { set, entry } = op
+        if let Op::Set(SetOp::AddEntry { set, entry }) = op
             && set.role == SetRole::Hold
         {
             touched.insert(*entry);
@@ -294,7 +294,7 @@ fn a_set_that_holds_for_ever_is_replaced_by_one_that_forgets() {
     }
     let written = pass(&mut kernel);
     let replaced = written.iter().filter(
-        |op| matches!(op, Op::ReplaceSet { set, entries, .. } if hold(set) && entries.is_empty()),
+        |op| matches!(op, Op::Set(SetOp::Replace { set, entries, .. }) if hold(set) && entries.is_empty()),
     );
     assert_eq!((replaced.count(), written.len()), (2, 2), "{written:?}");
     assert_eq!(pass(&mut kernel), []);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use portolan_reconcile::{Op, Owned, cleanup};
+use portolan_reconcile::{Op, Owned, SetOp, cleanup};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
@@ -110,7 +110,10 @@ fn carry_out<E>(
         let results = apply(&ops);
         let mut again = Vec::new();
         for (op, result) in ops.into_iter().zip(results) {
-            let is_set = matches!(op, Op::DestroySet { .. } | Op::DestroyLeftoverSet { .. });
+            let is_set = matches!(
+                op,
+                Op::Set(SetOp::Destroy { .. } | SetOp::DestroyLeftover { .. })
+            );
             match result {
                 Ok(()) => done += 1,
                 Err(_) if is_set && !last => again.push(op),
@@ -131,13 +134,15 @@ mod tests {
     use portolan_plan::Family;
     use portolan_reconcile::{SetId, SetRole};
 
+    use portolan_reconcile::LinkOp;
+
     use super::*;
 
     fn destroy(role: SetRole) -> Op {
         let family = Family::Ipv4;
-        Op::DestroySet {
+        Op::Set(SetOp::Destroy {
             set: SetId { role, family },
-        }
+        })
     }
 
     /// `fails` decides by the number of the call and the operation.
@@ -159,9 +164,9 @@ mod tests {
         assert_eq!(calls(sets(), |_, _| false), (1, 2, 0));
         assert_eq!(calls(sets(), |call, op| call < 3 && *op == masq), (3, 2, 0));
         assert_eq!(calls(sets(), |_, op| *op == masq), (TRIES, 1, 1));
-        let device = Op::RemoveDevice {
+        let device = Op::Link(LinkOp::RemoveDevice {
             device: "kube-ipvs0".into(),
-        };
+        });
         assert_eq!(calls(vec![device], |_, _| true), (1, 0, 1));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use portolan_plan::NodeEntry;
-use portolan_reconcile::{HostNetwork, Op, sysctl_is_enough, sysctl_with_found, sysctls};
+use portolan_reconcile::{HostNetwork, SysctlOp, sysctl_is_enough, sysctl_with_found, sysctls};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
@@ -104,7 +104,7 @@ fn set(
         Some(found) => format!("set to {value}, was {found}"),
         None => format!("set to {value}"),
     };
-    write_sysctl(&Op::WriteSysctl {
+    write_sysctl(&SysctlOp {
         name: name.clone(),
         value,
     })?;

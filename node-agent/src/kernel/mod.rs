@@ -2,6 +2,7 @@
 //! operations. No decision is made below this line.
 
 pub mod linux;
+#[cfg(feature = "testing")]
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use thiserror::Error;
 use crate::traffic::Traffic;
 
 pub use linux::{IptablesChoice, LinuxKernel, Missing};
+#[cfg(feature = "testing")]
 pub use model::SharedModel;
 
 /// The setting that says whether the node passes IPv6 packets on. It is looked at and never written.

@@ -128,7 +128,7 @@ impl Kernel for SharedModel {
         let mut model = self.lock();
         let mut apply = |op: &Op| {
             let family = match op {
-                Op::LoadRules { family, .. } => Some(*family),
+                Op::Rules(op) => Some(op.family),
                 _ => None,
             };
             if family.is_some() && family == eyes.refused_rules {

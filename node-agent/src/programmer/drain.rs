@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use portolan_reconcile::{
-    Departures, Desired, Draining, DrainingServer, Observed, Op, Owned, RealServerKey, Scope,
-    VirtualServerKey, draining,
+    Departures, Desired, Draining, DrainingServer, IpvsOp, Observed, Op, Owned, RealServerKey,
+    Scope, VirtualServerKey, draining,
 };
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -186,7 +186,7 @@ impl Drains {
     /// What an operation took away drains no longer. One that was refused is found again by the next
     /// look at the kernel, if it is still there.
     fn forget(&mut self, op: &Op) {
-        let Op::DeleteRealServer { server, backend } = op else {
+        let Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }) = op else {
             return;
         };
         if let Some(drains) = self.draining.get_mut(server) {
@@ -200,7 +200,9 @@ impl Drains {
 
 fn drained(op: &Op) {
     match op {
-        Op::DeleteRealServer { server, backend } => info!(%server, %backend, "drained"),
+        Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }) => {
+            info!(%server, %backend, "drained");
+        }
         other => debug!("{other}"),
     }
 }

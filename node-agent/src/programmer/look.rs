@@ -7,7 +7,7 @@ use std::time::Duration;
 use portolan_plan::{Family, NodeEntry, NodePlan};
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
-    Desired, HostNetwork, Ipv6Off, Network, Observed, Op, SetId, SetRole, sysctls,
+    Desired, HostNetwork, Ipv6Off, LinkOp, Network, Observed, Op, SetId, SetRole, sysctls,
 };
 use tracing::{debug, info};
 
@@ -289,9 +289,9 @@ impl<K: Kernel> Programmer<K> {
             return;
         }
         for device in std::mem::take(&mut self.retired) {
-            let op = Op::RetireDevice {
+            let op = Op::Link(LinkOp::RetireDevice {
                 device: device.clone(),
-            };
+            });
             for result in self.kernel.apply(std::slice::from_ref(&op)) {
                 match result {
                     Ok(()) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, NodeEntry};
-use portolan_reconcile::{Op, VirtualServerKey};
+use portolan_reconcile::{IpvsOp, Op, VirtualServerKey};
 
 use super::steps::Steps;
 use crate::health::{FactsChange, Passed};
@@ -71,14 +71,14 @@ impl Outcome {
     /// An operation failed.
     pub(super) fn fail_op(&mut self, op: &Op, error: &KernelError) {
         match op {
-            Op::AddVirtualServer { server, .. } => drop(self.absent.insert(*server)),
-            Op::AddRealServer { server, .. } if self.absent.contains(server) => {
+            Op::Ipvs(IpvsOp::AddVirtualServer { server, .. }) => drop(self.absent.insert(*server)),
+            Op::Ipvs(IpvsOp::AddRealServer { server, .. }) if self.absent.contains(server) => {
                 self.hold_back(error);
                 return;
             }
-            Op::LoadRules { family, .. } => *self.unloaded_rules.entry(*family).or_default() += 1,
+            Op::Rules(op) => *self.unloaded_rules.entry(op.family).or_default() += 1,
             // A container may write none, and serves all the same: that is told apart from failures (S-225).
-            Op::WriteSysctl { .. } => {
+            Op::Sysctl(_) => {
                 self.unwritten.insert(error.to_string());
                 return;
             }
@@ -138,7 +138,7 @@ impl Outcome {
 fn is_of_one_tenant(op: &Op, error: &KernelError) -> bool {
     let named = matches!(
         op,
-        Op::LoadScheduler { .. } | Op::AddRealServer { .. } | Op::EditRealServer { .. }
+        Op::Scheduler(_) | Op::Ipvs(IpvsOp::AddRealServer { .. } | IpvsOp::EditRealServer { .. })
     );
     named && !error.in_doubt
 }
@@ -170,6 +170,8 @@ impl Cause {
 mod tests {
     use portolan_reconcile::{RealServerKey, Scheduling};
 
+    use portolan_reconcile::{LinkOp, SchedulerOp, SysctlOp};
+
     use super::*;
 
     fn server(port: u16) -> VirtualServerKey {
@@ -183,7 +185,7 @@ mod tests {
             timeout: 0,
         };
         let server = server(port);
-        Op::AddVirtualServer { server, scheduling }
+        Op::Ipvs(IpvsOp::AddVirtualServer { server, scheduling })
     }
 
     fn add_backend(port: u16) -> Op {
@@ -191,11 +193,11 @@ mod tests {
             address: [10, 244, 0, 1].into(),
             port: 8080,
         };
-        Op::AddRealServer {
+        Op::Ipvs(IpvsOp::AddRealServer {
             server: server(port),
             backend,
             weight: 1,
-        }
+        })
     }
 
     #[test]
@@ -229,13 +231,13 @@ mod tests {
             lacks(&add_server(80), refused.clone()),
             [Family::Ipv4].into()
         );
-        let scheduler = Op::LoadScheduler {
+        let scheduler = Op::Scheduler(SchedulerOp {
             scheduler: "none-such".into(),
-        };
+        });
         assert_eq!(lacks(&scheduler, refused.clone()), nobody);
-        let device = Op::RaiseDevice {
+        let device = Op::Link(LinkOp::RaiseDevice {
             device: "kube-ipvs0".into(),
-        };
+        });
         assert_eq!(lacks(&device, refused), Family::BOTH.into());
     }
 
@@ -243,7 +245,7 @@ mod tests {
     fn a_kernel_setting_that_cannot_be_written_is_no_failure() {
         let mut outcome = Outcome::default();
         let (name, value) = ("net.ipv4.ip_forward".into(), "1".into());
-        let op = Op::WriteSysctl { name, value };
+        let op = Op::Sysctl(SysctlOp { name, value });
         outcome.fail_op(&op, &KernelError::new(&op, "read-only"));
         assert_eq!(
             (outcome.failed, outcome.failures()),

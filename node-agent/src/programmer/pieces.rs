@@ -35,11 +35,15 @@ impl Iterator for InPieces {
 
 #[cfg(test)]
 mod tests {
+    use portolan_reconcile::SchedulerOp;
+
     use super::*;
 
     fn ops(count: usize) -> Vec<Op> {
-        let set = |number: usize| Op::LoadScheduler {
-            scheduler: number.to_string().into(),
+        let set = |number: usize| {
+            Op::Scheduler(SchedulerOp {
+                scheduler: number.to_string().into(),
+            })
         };
         (0..count).map(set).collect()
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use portolan_agent::kernel::Kernel as _;
 use portolan_plan::Family;
-use portolan_reconcile::{Op, Owned, SPARE_SET, SetEntry, SetId, SetRole, cleanup};
+use portolan_reconcile::{Op, Owned, SPARE_SET, SetEntry, SetId, SetOp, SetRole, cleanup};
 
 use super::kernel_runner::output_of;
 use super::{DEVICE, Here, ip, plan};
@@ -122,7 +122,7 @@ pub(crate) fn held_is_released() {
         port: 443,
     };
     let set = hold();
-    for result in here.apply(&[Op::AddEntry { set, entry }]) {
+    for result in here.apply(&[Op::Set(SetOp::AddEntry { set, entry })]) {
         result.unwrap();
     }
     assert!(here.look().sets[&set].entries.contains(&entry));
@@ -134,7 +134,7 @@ pub(crate) fn held_is_released() {
     assert_eq!(saved_hold(), quiet);
     assert_eq!(here.pass(&plan()), []);
     // Who releases it after all finds nothing, and that is no failure.
-    for result in here.apply(&[Op::DeleteEntry { set, entry }]) {
+    for result in here.apply(&[Op::Set(SetOp::DeleteEntry { set, entry })]) {
         result.unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Sets that somebody made otherwise, and sets that grow beyond what they are made for.
 
 use portolan_plan::PlanDocument;
-use portolan_reconcile::{Op, SetId, SetRole};
+use portolan_reconcile::{Op, SetId, SetOp, SetRole};
 
 use super::kernel_runner::output_of;
 use super::{Here, plan, wanted_sets, witnessed_sets};
@@ -34,11 +34,11 @@ pub(crate) fn a_used_set_of_another_type_is_told() {
         output_of("iptables", &line.split(' ').collect::<Vec<_>>())
     };
     rule("-A");
-    let replace = Op::ReplaceSet {
+    let replace = Op::Set(SetOp::Replace {
         set: FRONTENDS,
         max_elements: 65_536,
         entries: Vec::new(),
-    };
+    });
     let results = portolan_agent::kernel::Kernel::apply(&mut here, &[replace]);
     let error = results[0].as_ref().unwrap_err().to_string();
     assert_eq!(
@@ -87,7 +87,7 @@ pub(crate) fn sets_grow_beyond_their_size() {
     let entries = |name: &str| witnessed_sets()[name].len();
     let before = entries("PORTOLAN-FRONTEND");
     let written = here.pass(&large);
-    let replaced = |op: &&Op| matches!(op, Op::ReplaceSet { .. });
+    let replaced = |op: &&Op| matches!(op, Op::Set(SetOp::Replace { .. }));
     let replaced: Vec<_> = written.iter().filter(replaced).collect();
     assert_eq!(replaced.len(), 2, "FRONTEND and CLUSTERIP alone");
     let all = before + usize::from(SERVICES) * usize::from(PORTS);

@@ -10,6 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use portolan_agent::kernel::Kernel as _;
 use portolan_agent::kernel::linux::{IptablesChoice, Rules};
 use portolan_plan::{LocalDetection, NodePlan, PlanDocument, Settings};
+use portolan_reconcile::rules::TABLES;
 use portolan_reconcile::{Owned, cleanup};
 
 use crate::kernel_runner::output_of;
@@ -162,7 +163,7 @@ pub(crate) fn cleanup_takes_both() {
             let saved = output_of("ip6tables-nft-save", &[]);
             let restore = format!("ip6tables-legacy-restore <<'END'\n{saved}END\n");
             output_of("sh", &["-c", &restore]);
-            for (table, act) in ["filter", "mangle", "nat"]
+            for (table, act) in TABLES
                 .into_iter()
                 .flat_map(|table| [(table, "-F"), (table, "-X")])
             {

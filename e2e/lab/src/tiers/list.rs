@@ -90,6 +90,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-planner", Targets::All),
             Work::Tests("portolan-rollout", Targets::All),
             Work::Tests("portolan-reconcile", Targets::All),
+            Work::Tests("netlink-blocking", Targets::All),
             Work::Tests("ipvs-rs", Targets::All),
             Work::Tests("ipset-rs", Targets::All),
             Work::Examples(&["ipvs-rs", "ipset-rs"]),

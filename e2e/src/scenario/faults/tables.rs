@@ -18,7 +18,7 @@ const FOREIGN: &str = "FOREIGN fib daddr type local counter";
 pub(super) fn not_read(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("rules that cannot be read");
     let before = rules(lab)?;
-    for (family, table) in [(Family::IPv4, "ip filter"), (Family::IPv6, "ip6 filter")] {
+    for (family, table) in [(Family::IPv4, "ip raw"), (Family::IPv6, "ip6 filter")] {
         let mark = lab.log_end(NODE)?;
         lab.tool(NODE, Program::Nft, &format!("add chain {table} FOREIGN"))?;
         lab.tool(NODE, Program::Nft, &format!("add rule {table} {FOREIGN}"))?;

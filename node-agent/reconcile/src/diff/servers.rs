@@ -6,7 +6,7 @@ use portolan_plan::Family;
 
 use super::{Batch, Phase};
 use crate::{
-    Desired, Observed, Op, Owned, RealServerKey, RealServers, SetEntry, SetId, SetRole,
+    Desired, IpvsOp, Observed, Op, Owned, RealServerKey, RealServers, SetEntry, SetId, SetRole,
     VirtualServer, VirtualServerKey,
 };
 use crate::{drain, reschedule};
@@ -25,20 +25,20 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
         };
         match found {
             None => {
-                let op = Op::AddVirtualServer {
+                let op = Op::Ipvs(IpvsOp::AddVirtualServer {
                     server: *server,
                     scheduling: wanted.scheduling(),
-                };
+                });
                 batch.push(phase, op);
             }
             Some(found) if found.scheduler != wanted.scheduler => {
                 changes.push((*server, wanted.scheduling()));
             }
             Some(found) if !found.same_service(wanted) => {
-                let op = Op::EditVirtualServer {
+                let op = Op::Ipvs(IpvsOp::EditVirtualServer {
                     server: *server,
                     scheduling: wanted.scheduling(),
-                };
+                });
                 batch.push(phase, op);
             }
             Some(_) => {}
@@ -56,7 +56,7 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
         } else {
             batch.push(
                 Phase::RemoveServers,
-                Op::DeleteVirtualServer { server: *server },
+                Op::Ipvs(IpvsOp::DeleteVirtualServer { server: *server }),
             );
         }
     }
@@ -93,17 +93,17 @@ fn unwanted(
         if !drain::drains(server.protocol) {
             batch.push(
                 Phase::RemoveServers,
-                Op::DeleteRealServer { server, backend },
+                Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }),
             );
         } else if weight != 0 {
             let weight = 0;
             batch.push(
                 Phase::Drain,
-                Op::EditRealServer {
+                Op::Ipvs(IpvsOp::EditRealServer {
                     server,
                     backend,
                     weight,
-                },
+                }),
             );
         }
     }
@@ -133,11 +133,11 @@ fn real_servers(
             Some((_, held)) if held != weight => {
                 batch.push(
                     phase,
-                    Op::EditRealServer {
+                    Op::Ipvs(IpvsOp::EditRealServer {
                         server,
                         backend,
                         weight,
-                    },
+                    }),
                 );
             }
             Some(_) => {}
@@ -148,11 +148,11 @@ fn real_servers(
     for (_, backend, weight) in missing {
         batch.push(
             phase,
-            Op::AddRealServer {
+            Op::Ipvs(IpvsOp::AddRealServer {
                 server,
                 backend,
                 weight,
-            },
+            }),
         );
     }
     unwanted(batch, server, gone);

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use portolan_plan::Family;
 
-use crate::{Op, PolicyRule, RealServerKey, Route, SetEntry, SetId, SetRole, VirtualServerKey};
+use crate::{
+    LinkOp, Op, PolicyRule, RealServerKey, Route, SetEntry, SetId, SetRole, VirtualServerKey,
+};
 
 pub use compare::{drift, drift_of_network};
 pub use leave::leave;
@@ -163,29 +165,15 @@ impl Subject {
     /// What an operation changes; `None` for what is never compared.
     pub fn of(op: &Op) -> Option<Self> {
         Some(match op {
-            Op::WriteSysctl { .. } => Self::Settings,
-            Op::SetTimeouts { .. } => Self::Timeouts,
-            Op::RaiseDevice { .. }
-            | Op::RemoveDevice { .. }
-            | Op::AddRoute { .. }
-            | Op::DeleteRoute { .. }
-            | Op::AddPolicyRule { .. }
-            | Op::DeletePolicyRule { .. } => Self::Link,
-            Op::CreateSet { set, .. }
-            | Op::ReplaceSet { set, .. }
-            | Op::AddEntry { set, .. }
-            | Op::DeleteEntry { set, .. }
-            | Op::DestroySet { set } => Self::Set(*set),
-            Op::LoadRules { family, .. } => Self::Rules(*family),
-            Op::AddVirtualServer { server, .. }
-            | Op::EditVirtualServer { server, .. }
-            | Op::DeleteVirtualServer { server }
-            | Op::AddRealServer { server, .. }
-            | Op::EditRealServer { server, .. }
-            | Op::DeleteRealServer { server, .. } => Self::Server(*server),
-            Op::RetireDevice { .. } | Op::DestroyLeftoverSet { .. } | Op::LoadScheduler { .. } => {
-                return None;
-            }
+            Op::Sysctl(_) => Self::Settings,
+            Op::Link(LinkOp::RetireDevice { .. }) | Op::Scheduler(_) => return None,
+            Op::Link(_) => Self::Link,
+            Op::Set(op) => Self::Set(op.set()?),
+            Op::Rules(op) => Self::Rules(op.family),
+            Op::Ipvs(op) => match op.server() {
+                Some(server) => Self::Server(*server),
+                None => Self::Timeouts,
+            },
         })
     }
 }

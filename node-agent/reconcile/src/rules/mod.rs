@@ -22,6 +22,9 @@ use crate::set::{SetId, SetRole};
 /// What all our chains' names begin with.
 pub const CHAIN_PREFIX: &str = "PORTOLAN-";
 
+/// The tables of iptables that have chains of ours.
+pub const TABLES: [&str; 4] = ["filter", "mangle", "nat", "raw"];
+
 /// A jump from a chain of the kernel into one of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Jump {

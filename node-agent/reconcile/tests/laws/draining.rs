@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use portolan_reconcile::{
-    Departures, ModelKernel, Op, Owned, RealServerKey, VirtualServerKey, draining,
+    Departures, IpvsOp, ModelKernel, Op, Owned, RealServerKey, VirtualServerKey, draining,
 };
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ proptest! {
         kernel.log.clear();
         pass(&mut kernel, &first, &mut owned, sound);
         let cut = kernel.log.iter().find(|op| match op {
-            Op::DeleteRealServer { server, backend } => {
+            Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }) => {
                 lives(server) && first.virtual_servers.contains_key(server) && connected.contains(&(*server, *backend))
             }
             _ => false,

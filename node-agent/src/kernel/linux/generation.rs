@@ -1,22 +1,15 @@
 //! The generation of nf_tables' rules: a number that every change of any of them moves on. As long as it
 //! is what it was, nobody has to read rules again, which costs two processes each time.
 
-use std::io;
-use std::time::Duration;
+use std::convert::Infallible;
 
-use netlink_packet_core::{
-    DecodeError, Emitable as _, NLM_F_REQUEST, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader,
-    NlasIterator, Parseable as _, parse_u32_be,
-};
+use netlink_blocking::message::{Header, messages};
+use netlink_blocking::{Channel, Error, Outgoing, Received};
+use netlink_packet_core::{DecodeError, NLMSG_ERROR, NlasIterator, parse_u32_be};
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use netlink_sys::{Socket, SocketAddr};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tracing::debug;
 
-/// The kernel answers within the send call.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// `sizeof(struct nlmsghdr)` and `sizeof(struct nfgenmsg)`.
-const HEADER_LENGTH: usize = 16;
+/// `sizeof(struct nfgenmsg)`.
 const NFNETLINK_HEADER_LENGTH: usize = 4;
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of the message type.
 const SUBSYSTEM: u16 = 10 << 8;
@@ -43,33 +36,38 @@ impl Generation {
     }
 }
 
-fn ask() -> io::Result<Option<Generation>> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
-    // Connected to the kernel: messages of other processes are not received at all.
-    socket.connect(&SocketAddr::new(0, 0))?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_LIMIT))?;
-    socket.send(&request(), 0)?;
-    let mut buffer = Vec::with_capacity(4096);
-    socket.recv(&mut buffer, 0)?;
-    answer(&buffer).map_err(io::Error::other)
+fn ask() -> Result<Option<Generation>, Error> {
+    let mut channel = Channel::open(NETLINK_NETFILTER)?;
+    channel.send(&Outgoing {
+        bytes: &request(),
+        messages: 1,
+        writes: false,
+    })?;
+    match channel.receive(true)? {
+        Received::Datagram(datagram) => Ok(answer(datagram)?),
+        Received::Overrun | Received::Nothing => Err(Error::AnswerLost),
+    }
 }
 
-fn request() -> [u8; HEADER_LENGTH + NFNETLINK_HEADER_LENGTH] {
-    let mut bytes = [0; HEADER_LENGTH + NFNETLINK_HEADER_LENGTH];
-    let mut header = NetlinkHeader::default();
-    header.length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    header.message_type = SUBSYSTEM | MSG_GET_GENERATION;
-    header.flags = NLM_F_REQUEST;
-    header.sequence_number = 1;
-    header.emit(&mut bytes);
+fn request() -> Vec<u8> {
+    let header = Header {
+        message_type: SUBSYSTEM | MSG_GET_GENERATION,
+        flags: 0,
+        sequence: 1,
+        acknowledge: false,
+    };
+    let mut bytes = Vec::new();
+    let Ok(()) = header.put(&mut bytes, |payload| {
+        payload.extend_from_slice(&[0; NFNETLINK_HEADER_LENGTH]);
+        Ok::<_, Infallible>(())
+    });
     bytes
 }
 
 /// `None` for an error, as of a kernel without nf_tables.
 fn answer(datagram: &[u8]) -> Result<Option<Generation>, DecodeError> {
-    let buffer = NetlinkBuffer::new_checked(datagram)?;
-    let header = NetlinkHeader::parse(&buffer)?;
+    let message = messages(datagram).next().ok_or("an empty answer")??;
+    let header = message.header;
     if header.message_type == NLMSG_ERROR {
         return Ok(None);
     }
@@ -77,7 +75,7 @@ fn answer(datagram: &[u8]) -> Result<Option<Generation>, DecodeError> {
         let kind = header.message_type;
         return Err(DecodeError::from(format!("a message of type {kind}")));
     }
-    let attributes = buffer.payload().get(NFNETLINK_HEADER_LENGTH..);
+    let attributes = message.payload.get(NFNETLINK_HEADER_LENGTH..);
     for attribute in NlasIterator::new(attributes.unwrap_or_default()) {
         let attribute = attribute?;
         if attribute.kind() == GENERATION {
@@ -89,20 +87,20 @@ fn answer(datagram: &[u8]) -> Result<Option<Generation>, DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_blocking::testing::message;
+    use netlink_packet_core::NetlinkBuffer;
+
     use super::*;
 
     /// Linux 6.1 in the guest: `NFT_MSG_NEWGEN` with generation 7, the process id and name of who asks.
     fn told() -> Vec<u8> {
-        let mut bytes = vec![0; HEADER_LENGTH];
-        bytes.extend([0, 0, 0, 7]);
-        bytes.extend([8, 0, 1, 0, 0, 0, 0, 7]);
-        bytes.extend([8, 0, 2, 0, 0, 0, 4, 210]);
-        bytes.extend([8, 0, 3, 0, b'n', b'f', b't', 0]);
-        let mut header = NetlinkHeader::default();
-        header.length = u32::try_from(bytes.len()).unwrap();
-        header.message_type = SUBSYSTEM | MSG_NEW_GENERATION;
-        header.emit(&mut bytes);
-        bytes
+        let payload = [
+            [0, 0, 0, 7].as_slice(),
+            &[8, 0, 1, 0, 0, 0, 0, 7],
+            &[8, 0, 2, 0, 0, 0, 4, 210],
+            &[8, 0, 3, 0, b'n', b'f', b't', 0],
+        ];
+        message(SUBSYSTEM | MSG_NEW_GENERATION, 0, 1, &payload.concat())
     }
 
     #[test]

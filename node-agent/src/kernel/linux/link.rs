@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use netlink_packet_route::link::LinkFlags;
 use portolan_plan::Family;
-use portolan_reconcile::{Network, Op, PolicyRule, Route};
+use portolan_reconcile::{LinkOp, Network, PolicyRule, Route};
 use rtnetlink::{Error, Handle, IpVersion, LinkDummy, LinkUnspec, RouteMessageBuilder};
 
 use self::connection::{Connection, Failure};
@@ -63,10 +63,10 @@ impl Links {
     }
 
     /// Does operations on the device, routes and policy rules in order, and answers each.
-    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+    pub fn apply(&mut self, ops: &[&LinkOp]) -> Vec<Result<(), KernelError>> {
         // Routes name the device by a number, which one look finds for all of them.
         let mut index = None;
-        let apply = |op: &Op| {
+        let apply = |op: &&LinkOp| {
             let index = &mut index;
             let applied = self
                 .connection
@@ -77,9 +77,9 @@ impl Links {
     }
 }
 
-fn explain(op: &Op, failure: &Failure) -> KernelError {
+fn explain(op: &LinkOp, failure: &Failure) -> KernelError {
     let told = match op {
-        Op::AddRoute { device, route }
+        LinkOp::AddRoute { device, route }
             if failure.errno() == Some(EACCES) && route.family() == Family::Ipv6 =>
         {
             KernelError::new(op, &ipv6_is_off(failure, device))
@@ -172,20 +172,20 @@ async fn find(handle: &Handle, device: &str) -> Result<Option<Found>, Error> {
     Ok(found)
 }
 
-async fn apply(handle: Handle, op: &Op, index: &mut Option<u32>) -> Result<(), Error> {
+async fn apply(handle: Handle, op: &LinkOp, index: &mut Option<u32>) -> Result<(), Error> {
     match op {
-        Op::RaiseDevice { device } => {
+        LinkOp::RaiseDevice { device } => {
             *index = None;
             raise(&handle, device).await
         }
-        Op::RemoveDevice { device } => {
+        LinkOp::RemoveDevice { device } => {
             *index = None;
             match find(&handle, device).await? {
                 Some(found) => handle.link().del(found.index).execute().await,
                 None => Ok(()),
             }
         }
-        Op::RetireDevice { device } => {
+        LinkOp::RetireDevice { device } => {
             *index = None;
             match find(&handle, device).await? {
                 Some(found) if found.dummy => handle.link().del(found.index).execute().await,
@@ -193,24 +193,23 @@ async fn apply(handle: Handle, op: &Op, index: &mut Option<u32>) -> Result<(), E
                 _ => Ok(()),
             }
         }
-        Op::AddRoute { device, route } => {
+        LinkOp::AddRoute { device, route } => {
             let index = device_of(&handle, device, index, route).await?;
             let message = routes::message(route, index);
             // A range may still be routed over a device that we had under another name.
             handle.route().add(message).replace().execute().await
         }
-        Op::DeleteRoute { device, route } => {
+        LinkOp::DeleteRoute { device, route } => {
             let index = device_of(&handle, device, index, route).await?;
             let message = routes::message(route, index);
             handle.route().del(message).execute().await
         }
-        Op::AddPolicyRule { rule } => {
+        LinkOp::AddPolicyRule { rule } => {
             let mut request = handle.rule().add();
             *request.message_mut() = routes::rule_message(rule);
             request.execute().await
         }
-        Op::DeletePolicyRule { rule } => delete(&handle, rule).await,
-        _ => Err(Error::RequestFailed),
+        LinkOp::DeletePolicyRule { rule } => delete(&handle, rule).await,
     }
 }
 

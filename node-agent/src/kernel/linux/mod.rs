@@ -120,15 +120,28 @@ impl LinuxKernel {
         self.link.port()
     }
 
-    fn apply_run(&mut self, kind: OpKind, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+    /// Does operations of one kind.
+    fn apply_run(&mut self, kind: OpKind, run: &[Op]) -> Vec<Result<(), KernelError>> {
         match kind {
-            OpKind::Ipvs => self.servers.apply(ops),
-            OpKind::Set => self.sets.apply(ops),
-            OpKind::Link => self.link.apply(ops),
-            OpKind::Rules => self.rules.apply(ops),
-            OpKind::Sysctl => ops.iter().map(sysctl::apply).collect(),
+            OpKind::Sysctl => only(run, Op::sysctl)
+                .into_iter()
+                .map(sysctl::apply)
+                .collect(),
+            OpKind::Link => self.link.apply(&only(run, Op::link)),
+            OpKind::Set => self.sets.apply(&only(run, Op::set)),
+            OpKind::Rules => self.rules.apply(&only(run, Op::rules)),
+            OpKind::Scheduler => {
+                let ops = only(run, Op::scheduler).into_iter();
+                ops.map(|op| self.servers.load_scheduler(op)).collect()
+            }
+            OpKind::Ipvs => self.servers.apply(&only(run, Op::ipvs)),
         }
     }
+}
+
+/// The operations of one part of the kernel.
+pub fn only<T>(run: &[Op], part: impl Fn(&Op) -> Option<&T>) -> Vec<&T> {
+    run.iter().filter_map(part).collect()
 }
 
 impl Kernel for LinuxKernel {
@@ -199,7 +212,7 @@ impl Kernel for LinuxKernel {
     }
 
     fn foresee(&mut self, ops: &[Op]) {
-        self.rules.foresee(ops);
+        self.rules.foresee(&only(ops, Op::rules));
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use portolan_plan::Family;
-use portolan_reconcile::Op;
-use portolan_reconcile::rules::{ObservedRules, cleanup_text};
+use portolan_reconcile::RulesOp;
+use portolan_reconcile::rules::{ObservedRules, TABLES, cleanup_text};
 use tracing::info;
 
 use super::generation::Generation;
@@ -32,7 +32,7 @@ pub struct Rules {
     /// What was read last, and of which generation that is.
     known: Option<(Generation, Found)>,
     /// What is being loaded ahead of its turn.
-    begun: Vec<(Op, Result<Running, KernelError>)>,
+    begun: Vec<(RulesOp, Result<Running, KernelError>)>,
 }
 
 impl Rules {
@@ -117,17 +117,17 @@ impl Rules {
     }
 
     /// Begins to load rules whose turn comes soon.
-    pub fn foresee(&mut self, ops: &[Op]) {
-        let rules = ops.iter().filter(|op| matches!(op, Op::LoadRules { .. }));
-        let begun: Vec<_> = rules.map(|op| (op.clone(), self.begin(op))).collect();
+    pub fn foresee(&mut self, ops: &[&RulesOp]) {
+        let begin = |op: &&RulesOp| ((*op).clone(), self.begin(op));
+        let begun: Vec<_> = ops.iter().map(begin).collect();
         self.begun.extend(begun);
     }
 
     /// Loads the rules of operations, of all families at once, and takes them out of the other
     /// variant. The errors are what the tool says, and what to check.
-    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
+    pub fn apply(&mut self, ops: &[&RulesOp]) -> Vec<Result<(), KernelError>> {
         let begun: Vec<_> = ops.iter().map(|op| self.begun(op)).collect();
-        let finish = |(op, begun)| {
+        let finish = |(op, begun): (&&RulesOp, _)| {
             let done = self.finish(op, begun);
             self.locked |= done.as_ref().is_err_and(is_locked);
             // The older tables are loaded one after the other, the newer ones all at once or not at
@@ -139,30 +139,29 @@ impl Rules {
     }
 
     /// What was begun for this operation, or begins now.
-    fn begun(&mut self, op: &Op) -> Result<Running, KernelError> {
+    fn begun(&mut self, op: &RulesOp) -> Result<Running, KernelError> {
         match self.begun.iter().position(|(begun, _)| begun == op) {
             Some(place) => self.begun.swap_remove(place).1,
             None => self.begin(op),
         }
     }
 
-    fn begin(&self, op: &Op) -> Result<Running, KernelError> {
-        let Op::LoadRules { family, text, .. } = op else {
-            return Err(KernelError::new(op, "no rules"));
-        };
-        begin_loading(self.variant, *family, text, self.locked)
+    fn begin(&self, op: &RulesOp) -> Result<Running, KernelError> {
+        begin_loading(self.variant, op.family, &op.text, self.locked)
     }
 
-    fn finish(&mut self, op: &Op, begun: Result<Running, KernelError>) -> Result<(), KernelError> {
+    fn finish(
+        &mut self,
+        op: &RulesOp,
+        begun: Result<Running, KernelError>,
+    ) -> Result<(), KernelError> {
         begun?.finish()?;
-        match op {
-            // A cleanup has nothing to load for a family that stands in the other variant alone.
-            Op::LoadRules { rules, .. } if rules.is_empty() => Family::BOTH
-                .into_iter()
-                .try_for_each(|family| self.leave(family)),
-            Op::LoadRules { family, .. } => self.leave(*family),
-            _ => Ok(()),
+        // A cleanup has nothing to load for a family that stands in the other variant alone.
+        if op.rules.is_empty() {
+            let mut families = Family::BOTH.into_iter();
+            return families.try_for_each(|family| self.leave(family));
         }
+        self.leave(op.family)
     }
 
     fn leave(&mut self, family: Family) -> Result<(), KernelError> {
@@ -241,12 +240,16 @@ fn saved(
 /// not of iptables. It calls that a success, and a table without our chains would be given the jumps
 /// into them once more, time and again.
 pub(super) fn left_out(saved: &str) -> Option<&str> {
-    let ours = ["`filter'", "`mangle'", "`nat'"];
     let remarks = saved
         .lines()
         .filter_map(|line| line.strip_prefix("# Table "));
     let mut incompatible = remarks.filter(|remark| remark.contains("incompatible"));
-    incompatible.find(|remark| ours.iter().any(|table| remark.starts_with(table)))
+    incompatible.find(|remark| {
+        let quoted = remark
+            .strip_prefix('`')
+            .and_then(|rest| rest.split_once('\''));
+        quoted.is_some_and(|(table, _)| TABLES.contains(&table))
+    })
 }
 
 fn begin_loading(
@@ -326,10 +329,10 @@ mod tests {
     fn a_table_that_the_tool_leaves_out_is_not_empty() {
         let remark =
             |table| format!("*nat\nCOMMIT\n# Table `{table}' is incompatible, use 'nft' tool.\n");
-        for table in ["filter", "mangle", "nat"] {
+        for table in TABLES {
             assert!(left_out(&remark(table)).is_some(), "{table}");
         }
-        assert_eq!(left_out(&remark("raw")), None, "we have nothing there");
+        assert_eq!(left_out(&remark("security")), None, "we have nothing there");
         assert_eq!(
             left_out("# Table `filter' is as it was\n*filter\nCOMMIT\n"),
             None

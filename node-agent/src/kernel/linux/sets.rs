@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipset_rs::{CreateOptions, Entry, Set, SetType, Socket};
 use portolan_plan::{Family, Protocol};
-use portolan_reconcile::{LEFTOVER_SETS, ObservedSet, Op, SPARE_SET, SetEntry, SetId, SetKind};
+use portolan_reconcile::{LEFTOVER_SETS, ObservedSet, SPARE_SET, SetEntry, SetId, SetKind, SetOp};
 
 use crate::kernel::KernelError;
 
@@ -60,57 +60,46 @@ impl Sets {
     }
 
     /// Does operations in order, many entries in one message.
-    pub fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let mut results = Vec::with_capacity(ops.len());
-        for run in ops.chunk_by(same_message) {
-            match run {
-                [Op::AddEntry { set, .. } | Op::DeleteEntry { set, .. }, ..] => {
-                    results.extend(self.entries(*set, run));
-                }
-                _ => results.extend(run.iter().map(|op| self.single(op))),
+    pub fn apply(&mut self, ops: &[&SetOp]) -> Vec<Result<(), KernelError>> {
+        let runs = ops.chunk_by(|left, right| same_message(left, right));
+        runs.flat_map(|run| self.apply_run(run)).collect()
+    }
+
+    fn apply_run(&mut self, run: &[&SetOp]) -> Vec<Result<(), KernelError>> {
+        let Some(op) = run.first() else {
+            return Vec::new();
+        };
+        let result = match op {
+            SetOp::AddEntry { set, .. } => return self.change(*set, run, Socket::add),
+            SetOp::DeleteEntry { set, .. } => return self.change(*set, run, Socket::delete),
+            SetOp::Create { set, max_elements } => {
+                self.create(&set.to_string(), *set, *max_elements)
             }
-        }
-        results
-    }
-
-    fn entries(&mut self, set: SetId, run: &[Op]) -> Vec<Result<(), KernelError>> {
-        let entry = |op: &Op| match op {
-            Op::AddEntry { entry, .. } | Op::DeleteEntry { entry, .. } => Some(kernel_entry(entry)),
-            _ => None,
-        };
-        let entries: Vec<_> = run.iter().filter_map(entry).collect();
-        let name = set.to_string();
-        let results = match run {
-            [Op::AddEntry { .. }, ..] => self.socket.add(&name, &entries),
-            _ => self.socket.delete(&name, &entries),
-        };
-        let explain = |(op, result): (&Op, Result<(), ipset_rs::Error>)| {
-            result.map_err(|error| failed(op, &error))
-        };
-        run.iter().zip(results).map(explain).collect()
-    }
-
-    fn single(&mut self, op: &Op) -> Result<(), KernelError> {
-        let failed = |error| failed(op, &error);
-        match op {
-            Op::CreateSet { set, max_elements } => self
-                .create(&set.to_string(), *set, *max_elements)
-                .map_err(failed),
-            Op::DestroySet { set } => self.socket.destroy(&set.to_string()).map_err(failed),
-            Op::DestroyLeftoverSet { name } => self.socket.destroy(name).map_err(failed),
-            Op::ReplaceSet {
+            SetOp::Destroy { set } => self.socket.destroy(&set.to_string()),
+            SetOp::DestroyLeftover { name } => self.socket.destroy(name),
+            SetOp::Replace {
                 set,
                 max_elements,
                 entries,
-            } => self.replace(*set, *max_elements, entries).map_err(|error| {
-                if error.is_in_use() {
-                    KernelError::new(op, &in_use(*set))
-                } else {
-                    failed(error)
-                }
-            }),
-            _ => Err(KernelError::new(op, "no operation on sets")),
-        }
+            } => self.replace(*set, *max_elements, entries),
+        };
+        vec![result.map_err(|error| failed(op, &error))]
+    }
+
+    /// Adds or deletes the entries of operations on one set.
+    fn change(
+        &mut self,
+        set: SetId,
+        run: &[&SetOp],
+        change: impl FnOnce(&mut Socket, &str, &[Entry]) -> Vec<Result<(), ipset_rs::Error>>,
+    ) -> Vec<Result<(), KernelError>> {
+        let entries = run.iter().filter_map(|op| op.entry()).map(kernel_entry);
+        let entries: Vec<_> = entries.collect();
+        let results = change(&mut self.socket, &set.to_string(), &entries);
+        let explain = |(op, result): (&&SetOp, Result<(), ipset_rs::Error>)| {
+            result.map_err(|error| failed(op, &error))
+        };
+        run.iter().zip(results).map(explain).collect()
     }
 
     fn create(&mut self, name: &str, set: SetId, most: u32) -> Result<(), ipset_rs::Error> {
@@ -168,13 +157,14 @@ impl Sets {
     }
 }
 
-fn failed(op: &Op, error: &ipset_rs::Error) -> KernelError {
-    if let Op::CreateSet { set, .. } | Op::ReplaceSet { set, .. } = op
-        && error.is_unsupported()
-    {
-        return KernelError::new(op, &no_type(set.role.kind()));
+fn failed(op: &SetOp, error: &ipset_rs::Error) -> KernelError {
+    match op {
+        SetOp::Create { set, .. } | SetOp::Replace { set, .. } if error.is_unsupported() => {
+            KernelError::new(op, &no_type(set.role.kind()))
+        }
+        SetOp::Replace { set, .. } if error.is_in_use() => KernelError::new(op, &in_use(*set)),
+        _ => KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket()),
     }
-    KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket())
 }
 
 /// The module of a type is called as the type is.
@@ -197,10 +187,12 @@ fn in_use(set: SetId) -> String {
     )
 }
 
-fn same_message(left: &Op, right: &Op) -> bool {
+fn same_message(left: &SetOp, right: &SetOp) -> bool {
     match (left, right) {
-        (Op::AddEntry { set: left, .. }, Op::AddEntry { set: right, .. })
-        | (Op::DeleteEntry { set: left, .. }, Op::DeleteEntry { set: right, .. }) => left == right,
+        (SetOp::AddEntry { set: left, .. }, SetOp::AddEntry { set: right, .. })
+        | (SetOp::DeleteEntry { set: left, .. }, SetOp::DeleteEntry { set: right, .. }) => {
+            left == right
+        }
         _ => false,
     }
 }

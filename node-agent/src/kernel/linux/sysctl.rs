@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use portolan_reconcile::{Op, sysctl_is_enough};
+use portolan_reconcile::{SysctlOp, sysctl_is_enough};
 
 use crate::kernel::KernelError;
 
@@ -26,10 +26,8 @@ pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
 ///
 /// # Errors
 /// What the system says, and what to check.
-pub fn apply(op: &Op) -> Result<(), KernelError> {
-    let Op::WriteSysctl { name, value } = op else {
-        return Err(KernelError::new(op, "no kernel setting"));
-    };
+pub fn apply(op: &SysctlOp) -> Result<(), KernelError> {
+    let SysctlOp { name, value } = op;
     let written = std::fs::write(path(name), value.as_bytes());
     written.map_err(|error| {
         let hint = match error.kind() {
@@ -95,9 +93,7 @@ mod tests {
     fn a_setting_that_is_not_there_names_what_to_do() {
         let told = |name: &str| {
             let (name, value) = (name.into(), "1".into());
-            apply(&Op::WriteSysctl { name, value })
-                .unwrap_err()
-                .to_string()
+            apply(&SysctlOp { name, value }).unwrap_err().to_string()
         };
         let bridge = told("net.bridge.no-such-setting");
         assert!(bridge.contains("br_netfilter") && bridge.contains("pods on one bridge"));

@@ -1,5 +1,6 @@
 //! The codec against bytes that Linux 6.18 sent on x86-64, little-endian as they were captured.
 
+use netlink_blocking::message::{HEADER_BYTES, error_code, messages};
 use proptest::prelude::*;
 
 use super::*;
@@ -68,11 +69,11 @@ fn flows_are_read_as_the_kernel_tells_them() {
     let datagram = [datagram, bytes(END)].concat();
     let messages: Vec<_> = messages(&datagram).map(Result::unwrap).collect();
     let (end, flows) = messages.split_last().unwrap();
-    assert_eq!(end.error_code(), Some(0));
-    assert!(flows.iter().all(|message| message.error_code().is_none()));
+    assert_eq!(error_code(end), Some(0));
+    assert!(flows.iter().all(|message| error_code(message).is_none()));
     let flows: Vec<_> = flows
         .iter()
-        .map(|message| message.flow().unwrap())
+        .map(|message| flow_of(message).unwrap())
         .collect();
     let wanted = captured().map(|(_, flow)| Some(flow));
     assert_eq!(flows, wanted);
@@ -86,7 +87,7 @@ fn flows_of_other_protocols_are_passed_over() {
         assert_ne!(other, TRANSLATED);
         let other = bytes(&other);
         let message = messages(&other).next().unwrap().unwrap();
-        assert_eq!(message.flow().unwrap(), None);
+        assert_eq!(flow_of(&message).unwrap(), None);
     }
 }
 
@@ -115,7 +116,7 @@ fn a_dump_asks_for_the_udp_flows_of_one_family() {
 fn a_deletion_names_one_flow_whole() {
     for (text, flow) in captured() {
         let told = bytes(text);
-        let (header, attributes) = (HEADER_LENGTH, HEADER_LENGTH + NFNETLINK_HEADER_LENGTH);
+        let (header, attributes) = (HEADER_BYTES, HEADER_BYTES + NFNETLINK_HEADER_LENGTH);
         let mut buffer = Vec::new();
         Request::Delete(&flow).encode(77, true, &mut buffer);
         assert_eq!(buffer.len(), usize::from(buffer[0]));
@@ -158,8 +159,8 @@ proptest! {
         }
         datagram.truncate(cut);
         for message in messages(&datagram).map_while(Result::ok) {
-            let _code = message.error_code();
-            let _flow = message.flow();
+            let _code = error_code(&message);
+            let _flow = flow_of(&message);
         }
     }
 }

@@ -4,18 +4,18 @@
 //! Invariant: a deletion always names a whole flow. Without the tuple the kernel would delete every
 //! entry it has, so there is no request in which it could be missing.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use netlink_blocking::attribute::put;
+use netlink_blocking::message::{Header, RawMessage};
 use netlink_packet_core::{
-    DecodeError, Emitable, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE,
-    NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NlaBuffer, NlasIterator, Parseable, parse_u8,
-    parse_u16_be, parse_u32_be,
+    DecodeError, NLA_F_NESTED, NLM_F_DUMP, NlaBuffer, NlasIterator, parse_u8, parse_u16_be,
+    parse_u32_be,
 };
 use portolan_plan::Family;
 use portolan_reconcile::Flow;
 
-/// `sizeof(struct nlmsghdr)`.
-const HEADER_LENGTH: usize = 16;
 /// `sizeof(struct nfgenmsg)`.
 const NFNETLINK_HEADER_LENGTH: usize = 4;
 /// `NFNL_SUBSYS_CTNETLINK`: upper byte of the message type.
@@ -68,27 +68,24 @@ impl Request<'_> {
             Self::Dump(family) => (MSG_GET, family, NLM_F_DUMP),
             Self::Delete(flow) => (MSG_DELETE, flow.family(), 0),
         };
-        let start = buffer.len();
-        buffer.extend_from_slice(&[0; HEADER_LENGTH]);
         let family = match family {
             Family::Ipv4 => AF_INET,
             Family::Ipv6 => AF_INET6,
         };
-        buffer.extend_from_slice(&[family, 0, 0, 0]);
-        match self {
-            Self::Dump(_) => put_filter(buffer),
-            Self::Delete(flow) => put_flow(buffer, flow),
-        }
-        let acknowledge = if acknowledge { NLM_F_ACK } else { 0 };
-        let mut header = NetlinkHeader::default();
-        let length = buffer.len().saturating_sub(start);
-        header.length = u32::try_from(length).unwrap_or(u32::MAX);
-        header.message_type = u16::from_be_bytes([SUBSYSTEM, command]);
-        header.flags = NLM_F_REQUEST | acknowledge | flags;
-        header.sequence_number = sequence;
-        if let Some(message) = buffer.get_mut(start..) {
-            header.emit(message);
-        }
+        let header = Header {
+            message_type: u16::from_be_bytes([SUBSYSTEM, command]),
+            flags,
+            sequence,
+            acknowledge,
+        };
+        let Ok(()) = header.put(buffer, |payload| {
+            payload.extend_from_slice(&[family, 0, 0, 0]);
+            match self {
+                Self::Dump(_) => put_filter(payload),
+                Self::Delete(flow) => put_flow(payload, flow),
+            }
+            Ok::<_, Infallible>(())
+        });
     }
 }
 
@@ -148,14 +145,6 @@ fn put_address(buffer: &mut Vec<u8>, kind_v4: u16, kind_v6: u16, address: IpAddr
     }
 }
 
-/// Appends one attribute and its padding. All of ours are a few bytes long.
-pub(super) fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    buffer.extend_from_slice(&attribute_length(value.len()).to_ne_bytes());
-    buffer.extend_from_slice(&kind.to_ne_bytes());
-    buffer.extend_from_slice(value);
-    buffer.resize(buffer.len().next_multiple_of(4), 0);
-}
-
 fn put_nested(buffer: &mut Vec<u8>, kind: u16, content: impl FnOnce(&mut Vec<u8>)) {
     let start = buffer.len();
     put(buffer, kind | NLA_F_NESTED, &[]);
@@ -174,87 +163,42 @@ fn attribute_length(value: usize) -> u16 {
     u16::try_from(value.saturating_add(4)).unwrap_or(u16::MAX)
 }
 
-/// One message out of a datagram.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Message<'a> {
-    /// Its netlink header.
-    pub(super) header: NetlinkHeader,
-    payload: &'a [u8],
-}
-
-impl Message<'_> {
-    /// The error number if this is an acknowledgement or the end of a dump, 0 for success.
-    pub(super) fn error_code(&self) -> Option<i32> {
-        /// Stands for an error message too short to hold a number.
-        const EBADMSG: i32 = 74;
-        let code = || {
-            let bytes = self.payload.first_chunk::<4>()?;
-            Some(i32::from_ne_bytes(*bytes).saturating_neg())
-        };
-        match self.header.message_type {
-            NLMSG_ERROR => Some(code().unwrap_or(EBADMSG)),
-            NLMSG_DONE => Some(code().unwrap_or(0)),
-            _ => None,
+/// The UDP flow that a message is about; `None` for flows of other protocols, and for what else there is.
+///
+/// # Errors
+/// An attribute is cut short.
+pub(super) fn flow_of(message: &RawMessage<'_>) -> Result<Option<Flow>, DecodeError> {
+    if message.header.message_type != u16::from_be_bytes([SUBSYSTEM, MSG_NEW]) {
+        return Ok(None);
+    }
+    let attributes = message.payload.get(NFNETLINK_HEADER_LENGTH..);
+    let attributes = attributes.ok_or("message is shorter than the nfnetlink header")?;
+    let (mut original, mut reply) = (Tuple::default(), Tuple::default());
+    let (mut zone, mut id) = (None, None);
+    for attribute in NlasIterator::new(attributes) {
+        let attribute = attribute?;
+        match attribute.kind() {
+            TUPLE_ORIGINAL => original = Tuple::parse(attribute.value())?,
+            TUPLE_REPLY => reply = Tuple::parse(attribute.value())?,
+            ZONE => zone = Some(parse_u16_be(attribute.value())?),
+            ID => id = Some(parse_u32_be(attribute.value())?),
+            _ => {}
         }
     }
-
-    /// The UDP flow it tells of; `None` for flows of other protocols, and for what else there is.
-    ///
-    /// # Errors
-    /// An attribute is cut short.
-    pub(super) fn flow(&self) -> Result<Option<Flow>, DecodeError> {
-        if self.header.message_type != u16::from_be_bytes([SUBSYSTEM, MSG_NEW]) {
-            return Ok(None);
-        }
-        let attributes = self.payload.get(NFNETLINK_HEADER_LENGTH..);
-        let attributes = attributes.ok_or("message is shorter than the nfnetlink header")?;
-        let (mut original, mut reply) = (Tuple::default(), Tuple::default());
-        let (mut zone, mut id) = (None, None);
-        for attribute in NlasIterator::new(attributes) {
-            let attribute = attribute?;
-            match attribute.kind() {
-                TUPLE_ORIGINAL => original = Tuple::parse(attribute.value())?,
-                TUPLE_REPLY => reply = Tuple::parse(attribute.value())?,
-                ZONE => zone = Some(parse_u16_be(attribute.value())?),
-                ID => id = Some(parse_u32_be(attribute.value())?),
-                _ => {}
-            }
-        }
-        if original.protocol != Some(IPPROTO_UDP) {
-            return Ok(None);
-        }
-        let whole = || {
-            Some(Flow {
-                source: original.source()?,
-                destination: original.destination()?,
-                reply_source: reply.source()?,
-                // A zone may count for one direction only, and is then told with its tuple.
-                zone: zone.or(original.zone).unwrap_or(0),
-                id,
-            })
-        };
-        Ok(whole())
+    if original.protocol != Some(IPPROTO_UDP) {
+        return Ok(None);
     }
-}
-
-/// Walks over the messages of a datagram; stops after the first broken one.
-pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message<'_>, DecodeError>> {
-    let mut rest = datagram;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let current = std::mem::take(&mut rest);
-        Some(NetlinkBuffer::new_checked(current).and_then(|buffer| {
-            let header = NetlinkHeader::parse(&buffer)?;
-            let aligned = (buffer.length() as usize).next_multiple_of(4);
-            rest = current.get(aligned..).unwrap_or_default();
-            Ok(Message {
-                header,
-                payload: buffer.payload(),
-            })
-        }))
-    })
+    let whole = || {
+        Some(Flow {
+            source: original.source()?,
+            destination: original.destination()?,
+            reply_source: reply.source()?,
+            // A zone may count for one direction only, and is then told with its tuple.
+            zone: zone.or(original.zone).unwrap_or(0),
+            id,
+        })
+    };
+    Ok(whole())
 }
 
 /// One direction of a flow.

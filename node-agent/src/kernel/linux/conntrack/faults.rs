@@ -11,12 +11,13 @@
 
 use std::net::SocketAddr;
 
+use netlink_blocking::testing::Fault;
 use portolan_plan::Family;
 use portolan_reconcile::Flow;
 use proptest::prelude::*;
 
 use super::Conntrack;
-use super::fake::{FakeKernel, Fault};
+use super::fake::{FakeKernel, open};
 
 /// Flow `number`, of which the odd ones are stale.
 fn flow(number: u16) -> Flow {
@@ -36,8 +37,8 @@ fn is_stale(flow: &Flow) -> bool {
 
 fn begin(flows: u16, faults: &[Fault]) -> (FakeKernel, Conntrack) {
     let kernel = FakeKernel::default();
-    let conntrack = kernel.open();
-    kernel.lock().flows = (0..flows).map(flow).collect();
+    let conntrack = open(&kernel);
+    kernel.lock().kernel.flows = (0..flows).map(flow).collect();
     kernel.lock().faults = faults.iter().copied().collect();
     (kernel, conntrack)
 }
@@ -51,7 +52,7 @@ fn stale(conntrack: &mut Conntrack) -> Option<usize> {
 #[test]
 fn a_list_that_was_interrupted_lost_or_changed_is_read_again_at_once() {
     for fault in [
-        Fault::Interrupted,
+        Fault::Interrupted(1),
         Fault::AnswersLost(0),
         Fault::AnswersLost(1),
         Fault::ListChanged,
@@ -92,7 +93,7 @@ fn a_list_that_never_holds_still_says_that_it_may_lack_some() {
 fn any_fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         Just(Fault::None),
-        Just(Fault::Interrupted),
+        Just(Fault::Interrupted(1)),
         Just(Fault::NoMemory),
         (0_usize..4).prop_map(Fault::AnswersLost),
         Just(Fault::ListChanged),
@@ -113,13 +114,13 @@ proptest! {
             let Ok(found) = conntrack.stale(Family::Ipv4, &is_stale) else { continue };
             let results = conntrack.forget(&found.stale);
             for (flow, result) in found.stale.iter().zip(results) {
-                prop_assert!(result.is_err() || !kernel.lock().flows.contains(flow), "{:?}", flow);
+                prop_assert!(result.is_err() || !kernel.lock().kernel.flows.contains(flow), "{:?}", flow);
             }
         }
         kernel.lock().faults.clear();
         let found = conntrack.stale(Family::Ipv4, &is_stale).unwrap();
         prop_assert!(conntrack.forget(&found.stale).iter().all(Result::is_ok));
-        let left: Vec<_> = kernel.lock().flows.iter().copied().collect();
+        let left: Vec<_> = kernel.lock().kernel.flows.iter().copied().collect();
         let expected: Vec<_> = (0..flows).map(flow).filter(|flow| !is_stale(flow)).collect();
         prop_assert_eq!(left, expected);
     }

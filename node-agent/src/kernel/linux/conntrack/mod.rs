@@ -6,13 +6,13 @@ mod fake;
 #[cfg(test)]
 mod faults;
 mod socket;
-mod transport;
 
+use netlink_blocking::{Channel, Error as SocketError};
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use portolan_plan::Family;
 use portolan_reconcile::Flow;
 
 use self::socket::{Error, Socket};
-use self::transport::{NetlinkTransport, Transport};
 use crate::kernel::{KernelError, StaleFlows};
 
 /// How often a list that changes while it is read is read again (S-130).
@@ -20,14 +20,9 @@ const ATTEMPTS: usize = 4;
 /// Stale flows held at once; a table may have millions, and an agent has few megabytes.
 const AT_ONCE: usize = 32_768;
 
-/// Opens a transport, also in the place of one that failed.
-type Opener = Box<dyn FnMut() -> Result<Box<dyn Transport>, Error> + Send>;
-
 /// The flows of the kernel.
 pub struct Conntrack {
-    opener: Opener,
-    // Gone after a failure, so that no late answer is taken for one to the next request.
-    socket: Option<Socket>,
+    socket: Socket,
     at_once: usize,
 }
 
@@ -43,18 +38,16 @@ impl Conntrack {
     /// # Errors
     /// This process may not use it.
     pub fn open() -> Result<Self, KernelError> {
-        Self::over(Box::new(|| Ok(Box::new(NetlinkTransport::open()?))))
-            .map_err(|e| KernelError::new("open connection tracking", &e))
+        let channel = Channel::open(NETLINK_NETFILTER);
+        let channel = channel.map_err(|e| KernelError::new("open connection tracking", &e))?;
+        Ok(Self::over(channel))
     }
 
-    /// Opens the first of the transports that `opener` makes.
-    fn over(mut opener: Opener) -> Result<Self, Error> {
-        let socket = Some(Socket::over(opener()?));
-        Ok(Self {
-            opener,
-            socket,
+    fn over(channel: Channel) -> Self {
+        Self {
+            socket: Socket::over(channel),
             at_once: AT_ONCE,
-        })
+        }
     }
 
     /// Holds fewer stale flows at once.
@@ -79,20 +72,18 @@ impl Conntrack {
             found.seen = 0;
             let stale = &mut found.stale;
             let (seen, more) = (&mut found.seen, &mut found.more);
-            let interrupted = self.with(|socket| {
-                socket.dump(family, |flow| {
-                    *seen += 1;
-                    match is_stale(&flow) {
-                        true if stale.len() < limit => stale.push(flow),
-                        true => *more = true,
-                        false => {}
-                    }
-                })
+            let interrupted = self.socket.dump(family, |flow| {
+                *seen += 1;
+                match is_stale(&flow) {
+                    true if stale.len() < limit => stale.push(flow),
+                    true => *more = true,
+                    false => {}
+                }
             });
             let failed = |e| KernelError::new(&format!("read {family} flows"), &explain(&e));
             found.interrupted = match interrupted {
                 // Some of the list was lost on its way: as if it had changed.
-                Err(Error::AnswerLost) => true,
+                Err(Error::Socket(SocketError::AnswerLost)) => true,
                 other => other.map_err(failed)?,
             };
             // What one attempt missed, another has seen.
@@ -114,7 +105,7 @@ impl Conntrack {
             );
             KernelError::new(&action, &explain(error))
         };
-        match self.with(|socket| socket.delete(flows)) {
+        match self.socket.delete(flows) {
             Ok(results) => flows
                 .iter()
                 .zip(results)
@@ -122,16 +113,6 @@ impl Conntrack {
                 .collect(),
             Err(error) => flows.iter().map(|flow| Err(failed(flow, &error))).collect(),
         }
-    }
-
-    fn with<T>(&mut self, act: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
-        let mut socket = match self.socket.take() {
-            Some(socket) => socket,
-            None => Socket::over((self.opener)()?),
-        };
-        let done = act(&mut socket)?;
-        self.socket = Some(socket);
-        Ok(done)
     }
 }
 

@@ -3,82 +3,63 @@
 use std::collections::HashMap;
 use std::io;
 
+use netlink_blocking::message::{error_code, messages};
+use netlink_blocking::{Channel, Error as SocketError, Outgoing, Received};
 use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
 use portolan_plan::Family;
 use portolan_reconcile::Flow;
 use thiserror::Error;
 
-use super::codec::{Request, messages};
-use super::transport::{ANSWER_LIMIT, Transport};
+use super::codec::{Request, flow_of};
 
-/// Larger than any datagram the kernel makes for a dump (32 KiB).
-const RECEIVE_BYTES: usize = 64 * 1024;
 /// Deletions in one send; all their answers fit into a receive buffer of any size that kernels allow.
 const PER_SEND: usize = 64;
 
 const ENOENT: i32 = 2;
-const ENOBUFS: i32 = 105;
 
 /// What can go wrong with connection tracking.
 #[derive(Debug, Error)]
 pub(super) enum Error {
-    /// A system call on the socket failed.
-    #[error("netlink socket: cannot {action}: {source}")]
-    Io {
-        action: &'static str,
-        source: io::Error,
-    },
+    /// The socket failed.
+    #[error("netlink socket: {0}")]
+    Socket(#[from] SocketError),
     /// The kernel refused.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     Kernel(i32),
-    /// The kernel did not answer in time.
-    #[error("no answer from the kernel within {ANSWER_LIMIT:?}")]
-    Silent,
-    /// The receive buffer was full.
-    #[error("the answer was lost (receive buffer full)")]
-    AnswerLost,
-    /// The kernel sent something that cannot be read.
-    #[error("cannot read the kernel's answer: {0}")]
-    Decode(#[from] DecodeError),
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        Self::Socket(error.into())
+    }
 }
 
 pub(super) struct Socket {
-    transport: Box<dyn Transport>,
-    buffer: Vec<u8>,
-    sequence: u32,
-}
-
-enum Received<'a> {
-    Datagram(&'a [u8]),
-    Overrun,
-    /// Nothing is waiting (only when not waiting for it).
-    Nothing,
+    channel: Channel,
 }
 
 impl Socket {
-    pub(super) fn over(transport: Box<dyn Transport>) -> Self {
-        Self {
-            transport,
-            buffer: Vec::with_capacity(RECEIVE_BYTES),
-            sequence: 0,
-        }
+    pub(super) fn over(channel: Channel) -> Self {
+        Self { channel }
     }
 
     /// Hands every UDP flow of a family to `each`; true if the list changed while it was read, so
     /// that some may be missing.
-    pub(super) fn dump(
-        &mut self,
-        family: Family,
-        mut each: impl FnMut(Flow),
-    ) -> Result<bool, Error> {
-        let sequence = self.next_sequence();
+    pub(super) fn dump(&mut self, family: Family, each: impl FnMut(Flow)) -> Result<bool, Error> {
+        let dumped = self.dump_once(family, each);
+        // No late answer is taken for one to the next request.
+        self.channel.settle(dumped, |_| true)
+    }
+
+    fn dump_once(&mut self, family: Family, mut each: impl FnMut(Flow)) -> Result<bool, Error> {
+        let sequence = self.channel.next_sequence();
         let mut bytes = Vec::new();
         Request::Dump(family).encode(sequence, false, &mut bytes);
-        self.send(&bytes)?;
+        self.send(&bytes, 1, false)?;
         let mut interrupted = false;
         loop {
-            let Received::Datagram(datagram) = self.receive(true)? else {
-                return Err(Error::AnswerLost);
+            let Received::Datagram(datagram) = self.channel.receive(true)? else {
+                return Err(SocketError::AnswerLost.into());
             };
             for message in messages(datagram) {
                 let message = message?;
@@ -86,10 +67,10 @@ impl Socket {
                     continue;
                 }
                 interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
-                match message.error_code() {
+                match error_code(&message) {
                     Some(0) => return Ok(interrupted),
                     Some(errno) => return Err(Error::Kernel(errno)),
-                    None => message.flow()?.into_iter().for_each(&mut each),
+                    None => flow_of(&message)?.into_iter().for_each(&mut each),
                 }
             }
         }
@@ -97,20 +78,25 @@ impl Socket {
 
     /// Deletes flows, many in one send, and answers each. One that is gone already is deleted.
     pub(super) fn delete(&mut self, flows: &[Flow]) -> Result<Vec<Result<(), Error>>, Error> {
+        let deleted = self.delete_all(flows);
+        self.channel.settle(deleted, |_| true)
+    }
+
+    fn delete_all(&mut self, flows: &[Flow]) -> Result<Vec<Result<(), Error>>, Error> {
         let mut results = Vec::with_capacity(flows.len());
         for run in flows.chunks(PER_SEND) {
             let mut bytes = Vec::new();
             let mut sequences = Vec::with_capacity(run.len());
             for (index, flow) in run.iter().enumerate() {
-                let sequence = self.next_sequence();
+                let sequence = self.channel.next_sequence();
                 sequences.push(sequence);
                 // The kernel takes messages in order: once it has answered the last, those before
                 // it without an error have succeeded.
                 let last = index.saturating_add(1) == run.len();
                 Request::Delete(flow).encode(sequence, last, &mut bytes);
             }
-            self.send(&bytes)?;
-            let fence = self.sequence;
+            self.send(&bytes, run.len(), true)?;
+            let fence = self.channel.sequence();
             let (answers, lost) = self.collect(fence)?;
             results.extend(
                 sequences
@@ -118,7 +104,7 @@ impl Socket {
                     .map(|sequence| match answers.get(sequence).copied() {
                         Some(0 | ENOENT) => Ok(()),
                         Some(errno) => Err(Error::Kernel(errno)),
-                        None if lost => Err(Error::AnswerLost),
+                        None if lost => Err(SocketError::AnswerLost.into()),
                         None => Ok(()),
                     }),
             );
@@ -131,7 +117,7 @@ impl Socket {
         let mut answers = HashMap::new();
         let mut lost = false;
         loop {
-            let datagram = match self.receive(!lost)? {
+            let datagram = match self.channel.receive(!lost)? {
                 Received::Datagram(datagram) => datagram,
                 Received::Overrun => {
                     // What is still queued can be read; the rest is gone, the fence perhaps, too.
@@ -142,7 +128,7 @@ impl Socket {
             };
             for message in messages(datagram) {
                 let message = message?;
-                if let Some(errno) = message.error_code() {
+                if let Some(errno) = error_code(&message) {
                     answers.insert(message.header.sequence_number, errno);
                 }
             }
@@ -152,43 +138,12 @@ impl Socket {
         }
     }
 
-    fn next_sequence(&mut self) -> u32 {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.sequence
+    fn send(&mut self, bytes: &[u8], messages: usize, writes: bool) -> Result<(), Error> {
+        let outgoing = Outgoing {
+            bytes,
+            messages,
+            writes,
+        };
+        Ok(self.channel.send(&outgoing)?)
     }
-
-    fn send(&mut self, datagram: &[u8]) -> Result<(), Error> {
-        loop {
-            match self.transport.send(datagram) {
-                Ok(sent) if sent == datagram.len() => return Ok(()),
-                Ok(_) => return Err(failed("send", io::ErrorKind::WriteZero.into())),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed("send", e)),
-            }
-        }
-    }
-
-    /// Waits for one datagram, or only looks whether one is there.
-    fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
-        loop {
-            self.buffer.clear();
-            match self.transport.receive(&mut self.buffer, wait) {
-                Ok(length) if length > self.buffer.len() => {
-                    return Err(failed("receive", io::ErrorKind::FileTooLarge.into()));
-                }
-                Ok(_) => return Ok(Received::Datagram(&self.buffer)),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.raw_os_error() == Some(ENOBUFS) => return Ok(Received::Overrun),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock && wait => {
-                    return Err(Error::Silent);
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
-                Err(e) => return Err(failed("receive", e)),
-            }
-        }
-    }
-}
-
-pub(super) fn failed(action: &'static str, source: io::Error) -> Error {
-    Error::Io { action, source }
 }

@@ -1,11 +1,10 @@
-//! Sends datagrams and hands out what comes back; knows nothing of IPVS.
+//! Sends datagrams and hands out what comes back, over one socket after the other.
 //!
 //! Invariant: nothing that was asked of a socket before it failed is answered on the one that takes
 //! its place. A list that was not read to its end goes on for ever: the kernel begins no other on the
 //! same socket (`EBUSY`) before it was.
 
 use std::io;
-use std::sync::Arc;
 
 use crate::error::Error;
 use crate::transport::{ANSWER_LIMIT, NetlinkTransport, Transport};
@@ -56,10 +55,10 @@ pub struct Outgoing<'a> {
 type Tap = Box<dyn FnMut(&Outgoing<'_>) + Send>;
 
 /// Opens a transport, also in the place of one that failed.
-type Opener = Box<dyn FnMut() -> Result<Box<dyn Transport>, Error> + Send>;
+pub type Opener = Box<dyn FnMut() -> Result<Box<dyn Transport>, Error> + Send>;
 
 /// Datagrams to the kernel and back, over one transport after the other.
-pub(crate) struct Channel {
+pub struct Channel {
     opener: Opener,
     /// `None` after a failure, until something is sent again.
     transport: Option<Box<dyn Transport>>,
@@ -70,7 +69,9 @@ pub(crate) struct Channel {
 }
 
 /// What one receive call brought.
-pub(crate) enum Received<'a> {
+#[derive(Debug)]
+pub enum Received<'a> {
+    /// A datagram.
     Datagram(&'a [u8]),
     /// The kernel dropped answers for want of space.
     Overrun,
@@ -79,8 +80,11 @@ pub(crate) enum Received<'a> {
 }
 
 impl Channel {
-    /// Opens a socket in the network namespace of the calling thread.
-    pub(crate) fn open(protocol: isize) -> Result<Self, Error> {
+    /// Opens a socket of a protocol (`NETLINK_GENERIC` is 16) in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// There is no socket to be had.
+    pub fn open(protocol: isize) -> Result<Self, Error> {
         Self::over(Box::new(move || {
             let transport = NetlinkTransport::open(protocol)?;
             Ok(Box::new(transport))
@@ -88,7 +92,10 @@ impl Channel {
     }
 
     /// Opens the first of the transports that `opener` makes.
-    pub(crate) fn over(mut opener: Opener) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// Those of the opener.
+    pub fn over(mut opener: Opener) -> Result<Self, Error> {
         let transport = opener()?;
         Ok(Self {
             opener,
@@ -100,40 +107,56 @@ impl Channel {
         })
     }
 
-    /// Passes a result on. After an error that leaves open what else the socket will say, there is
-    /// another socket for what is sent next.
-    pub(crate) fn settle<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        if result.as_ref().is_err_and(Error::is_of_socket) {
+    /// Passes a result on. After an error that `is_of_socket`, what else the socket will say is not known: the next
+    /// send opens another one.
+    ///
+    /// # Errors
+    /// That of the result.
+    pub fn settle<T, E>(
+        &mut self,
+        result: Result<T, E>,
+        is_of_socket: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        if result.as_ref().is_err_and(is_of_socket) {
             self.transport = None;
         }
         result
     }
 
-    pub(crate) fn next_sequence(&mut self) -> u32 {
+    /// A sequence number that no message had before (they wrap at 2³²).
+    pub fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
 
     /// The sequence number given last.
-    pub(crate) fn sequence(&self) -> u32 {
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
         self.sequence
     }
 
     /// Sequence numbers up to this one are taken.
-    pub(crate) fn took_up_to(&mut self, sequence: u32) {
+    pub fn took_up_to(&mut self, sequence: u32) {
         self.sequence = sequence;
     }
 
-    pub(crate) fn counters(&self) -> Counters {
+    /// What went over it since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    pub(crate) fn set_tap(&mut self, tap: Tap) {
-        self.tap = Some(tap);
+    /// Shows `tap` everything before it is sent, from now on: to count, to print, or to keep and replay. Without a
+    /// tap this costs a comparison a send.
+    pub fn set_tap(&mut self, tap: impl FnMut(&Outgoing<'_>) + Send + 'static) {
+        self.tap = Some(Box::new(tap));
     }
 
     /// Sends one datagram.
-    pub(crate) fn send(&mut self, outgoing: &Outgoing<'_>) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Io`], or the opener's where another socket has to be opened.
+    pub fn send(&mut self, outgoing: &Outgoing<'_>) -> Result<(), Error> {
         if let Some(tap) = &mut self.tap {
             tap(outgoing);
         }
@@ -144,9 +167,9 @@ impl Channel {
         loop {
             match transport.send(outgoing.bytes) {
                 Ok(sent) if sent == outgoing.bytes.len() => break,
-                Ok(_) => return Err(failed("send", io::ErrorKind::WriteZero.into())),
+                Ok(_) => return Err(Error::io("send", io::ErrorKind::WriteZero.into())),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed("send", e)),
+                Err(e) => return Err(Error::io("send", e)),
             }
         }
         self.counters.add(outgoing);
@@ -154,15 +177,18 @@ impl Channel {
     }
 
     /// Waits for one datagram, or only looks whether one is there.
-    pub(crate) fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Silent`] when none comes within [`ANSWER_LIMIT`]; [`Error::Io`].
+    pub fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
         let Some(transport) = &mut self.transport else {
-            return Err(failed("receive", io::ErrorKind::NotConnected.into()));
+            return Err(Error::io("receive", io::ErrorKind::NotConnected.into()));
         };
         loop {
             self.buffer.clear();
             match transport.receive(&mut self.buffer, wait) {
                 Ok(length) if length > self.buffer.len() => {
-                    return Err(failed("receive", io::ErrorKind::FileTooLarge.into()));
+                    return Err(Error::io("receive", io::ErrorKind::FileTooLarge.into()));
                 }
                 Ok(_) => {
                     self.counters.datagrams = self.counters.datagrams.saturating_add(1);
@@ -174,17 +200,10 @@ impl Channel {
                     return Err(Error::Silent(ANSWER_LIMIT));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
-                Err(e) => return Err(failed("receive", e)),
+                Err(e) => return Err(Error::io("receive", e)),
             }
         }
     }
 }
 
 const ENOBUFS: i32 = 105;
-
-pub(crate) fn failed(action: &'static str, error: io::Error) -> Error {
-    Error::Io {
-        action,
-        source: Arc::new(error),
-    }
-}

@@ -7,12 +7,11 @@ use std::time::Duration;
 use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{self, Timeout};
 
-use crate::channel::failed;
 use crate::error::Error;
 
 /// The kernel answers within the send call, so an answer that is not there has been lost; the
 /// limit only turns a bug into an error.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Space for the answers of one send. The kernel cuts it to `net.core.rmem_max` if the process
 /// may not go beyond.
@@ -22,7 +21,7 @@ const MSG_TRUNC: i32 = 0x20;
 const MSG_DONTWAIT: i32 = 0x40;
 
 /// What carries datagrams to the kernel and back.
-pub(crate) trait Transport: Send {
+pub trait Transport: Send {
     /// Sends one datagram and gives back how much of it was taken.
     fn send(&mut self, datagram: &[u8]) -> io::Result<usize>;
 
@@ -39,23 +38,23 @@ pub(crate) struct NetlinkTransport {
 impl NetlinkTransport {
     /// Opens a socket in the network namespace of the calling thread.
     pub(crate) fn open(protocol: isize) -> Result<Self, Error> {
-        let mut socket = Socket::new(protocol).map_err(|e| failed("open it", e))?;
-        socket.bind_auto().map_err(|e| failed("bind it", e))?;
+        let mut socket = Socket::new(protocol).map_err(|e| Error::io("open it", e))?;
+        socket.bind_auto().map_err(|e| Error::io("bind it", e))?;
         // Connected to the kernel: messages of other processes are not received at all.
         socket
             .connect(&SocketAddr::new(0, 0))
-            .map_err(|e| failed("connect it", e))?;
+            .map_err(|e| Error::io("connect it", e))?;
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_LIMIT))
-            .map_err(|e| failed("set its time limit", e.into()))?;
+            .map_err(|e| Error::io("set its time limit", e.into()))?;
         // Both may be refused or cut down; a full buffer is handled when it happens.
         if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER_BYTES).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER_BYTES)
-                .map_err(|e| failed("set its buffer size", e.into()))?;
+                .map_err(|e| Error::io("set its buffer size", e.into()))?;
         }
         // Errors come back without a copy of the request.
         socket
             .set_cap_ack(true)
-            .map_err(|e| failed("shorten its errors", e))?;
+            .map_err(|e| Error::io("shorten its errors", e))?;
         Ok(Self { socket })
     }
 }

@@ -1,0 +1,37 @@
+//! Blocking netlink for programs that write much and want an answer to everything.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`attribute`] | writes and reads attributes; a length that does not fit is an error, not a panic |
+//! | [`message`] | headers; the messages of a datagram |
+//! | [`Channel`] (feature `socket`) | sends datagrams, receives answers within a time limit, opens another socket after a failure |
+//! | `testing` (feature `testing`) | a transport that loses, cuts and delays what a kernel for tests answers |
+//!
+//! The crate knows no subsystem of the kernel; `ipvs-rs` and `ipset-rs` are built on it.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+// Outside of tests: bytes come from anybody.
+#![cfg_attr(
+    not(any(test, feature = "testing")),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
+
+pub mod attribute;
+pub mod message;
+
+#[cfg(feature = "socket")]
+mod channel;
+#[cfg(feature = "socket")]
+mod error;
+#[cfg(feature = "socket")]
+mod transport;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+#[cfg(feature = "socket")]
+pub use channel::{Channel, Counters, Opener, Outgoing, Received};
+#[cfg(feature = "socket")]
+pub use error::Error;
+#[cfg(feature = "socket")]
+pub use transport::{ANSWER_LIMIT, Transport};
