@@ -58,6 +58,8 @@ impl fmt::Display for Outcome {
 pub struct Attempt {
     /// How.
     pub outcome: Outcome,
+    /// Our port as a server saw it.
+    pub port: Option<u16>,
     /// After how long.
     pub took: Duration,
 }
@@ -76,13 +78,16 @@ pub fn attempt(protocol: Protocol, target: SocketAddr, deadline: Duration) -> At
 /// Connects, reads the greeting to its end.
 #[must_use]
 pub fn tcp(target: SocketAddr, deadline: Duration) -> Attempt {
-    timed(|start| {
+    timed(|start, port| {
         let mut stream = port::connect(target, deadline)?;
         let mut text = String::new();
         // A server says all at once, so one timeout for the first byte is enough.
         stream.set_read_timeout(Some(left(start, deadline)))?;
         match stream.read_to_string(&mut text) {
-            Ok(_) => Ok(understand(&text)),
+            Ok(_) => {
+                *port = port_in(&text);
+                Ok(understand(&text))
+            }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Outcome::Reset),
             Err(error) => Err(error),
         }
@@ -92,21 +97,23 @@ pub fn tcp(target: SocketAddr, deadline: Duration) -> Attempt {
 /// Opens an association, asks and waits for the answer.
 #[must_use]
 pub fn sctp(target: SocketAddr, deadline: Duration) -> Attempt {
-    timed(|start| {
+    timed(|start, port| {
         let mut stream = association::open(target, deadline)?;
         stream.write_all(QUESTION)?;
         stream.set_read_timeout(Some(left(start, deadline)))?;
         let mut buffer = [0; 512];
         // One message is read whole.
         let length = stream.read(&mut buffer)?;
-        Ok(understand(&String::from_utf8_lossy(&buffer[..length])))
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        *port = port_in(&text);
+        Ok(understand(&text))
     })
 }
 
 /// Sends one datagram from a port of its own and waits for the answer.
 #[must_use]
 pub fn udp(target: SocketAddr, deadline: Duration) -> Attempt {
-    timed(|start| {
+    timed(|start, port| {
         let socket = port::with_next(|port| UdpSocket::bind(port::any(target, port)))?;
         // Connected, so that ICMP errors come back as errors of the socket (S-21).
         socket.connect(target)?;
@@ -120,7 +127,9 @@ pub fn udp(target: SocketAddr, deadline: Duration) -> Attempt {
         socket.set_read_timeout(Some(left(start, deadline)))?;
         let mut buffer = [0; 512];
         let length = socket.recv(&mut buffer)?;
-        Ok(understand(&String::from_utf8_lossy(&buffer[..length])))
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        *port = port_in(&text);
+        Ok(understand(&text))
     })
 }
 
@@ -135,7 +144,7 @@ fn is_refused_here(socket: &UdpSocket) -> io::Result<bool> {
 /// Sends one echo request. An answer counts as one by the target itself.
 #[must_use]
 pub fn ping(target: IpAddr, deadline: Duration) -> Attempt {
-    timed(|start| {
+    timed(|start, _| {
         let (family, protocol, kind) = match target {
             IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8),
             IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, 128),
@@ -153,11 +162,12 @@ pub fn ping(target: IpAddr, deadline: Duration) -> Attempt {
     })
 }
 
-fn timed(act: impl FnOnce(Instant) -> io::Result<Outcome>) -> Attempt {
-    let start = Instant::now();
-    let outcome = act(start).unwrap_or_else(|error| understand_error(&error));
+fn timed(act: impl FnOnce(Instant, &mut Option<u16>) -> io::Result<Outcome>) -> Attempt {
+    let (start, mut port) = (Instant::now(), None);
+    let outcome = act(start, &mut port).unwrap_or_else(|error| understand_error(&error));
     Attempt {
         outcome,
+        port,
         took: start.elapsed(),
     }
 }
@@ -167,6 +177,11 @@ pub(super) fn left(start: Instant, deadline: Duration) -> Duration {
     deadline
         .saturating_sub(start.elapsed())
         .max(Duration::from_millis(1))
+}
+
+/// The port of the client in a greeting.
+fn port_in(greeting: &str) -> Option<u16> {
+    greeting.split_whitespace().nth(2)?.parse().ok()
 }
 
 pub(super) fn understand(greeting: &str) -> Outcome {

@@ -27,6 +27,10 @@ const AT_ONCE: Duration = Duration::from_millis(90);
 /// TCP tries again after a second: what comes later was lost once, however slow the machine.
 const BEFORE_RETRANSMISSION: Duration = Duration::from_millis(900);
 
+/// From here on the nodes' own connections have their ports (`net.ipv4.ip_local_port_range`). A masqueraded connection
+/// with one of them may be taken for an older one of the node, and is never answered then.
+const FIRST_OWN_PORT: u16 = 32_768;
+
 /// What is too late.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -191,6 +195,13 @@ fn answered(row: &Row, late: Duration, attempts: &[Attempt]) -> Result<String> {
             _ => (is_address_of(row.from, family, *seen), "the client"),
         };
         ensure!(right, "{by} saw {seen}, which is not {whom}");
+        if from_node {
+            let port = attempt.port.unwrap_or(0);
+            ensure!(
+                port < FIRST_OWN_PORT,
+                "{by} saw port {port}, which the node's own connections may have"
+            );
+        }
         met.insert(by.clone());
     }
     let missed: Vec<_> = ready.difference(&met).collect();
@@ -243,6 +254,7 @@ mod tests {
         };
         Attempt {
             outcome,
+            port: Some(1024),
             took: Duration::from_millis(1),
         }
     }
@@ -306,6 +318,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_masqueraded_to_a_port_of_the_nodes_own_connections_may_be_lost() {
+        let row = row("outside", Expect::Answered, Some(Source::Node));
+        let mut attempts = ["pod-a1", "pod-b1"].map(|pod| by(pod, "192.168.50.11"));
+        attempts[1].port = Some(32_768);
+        assert!(verdict(&row, &attempts).contains("pod-b1 saw port 32768"));
+    }
+
+    #[test]
     fn an_answer_after_a_retransmission_is_no_answer() {
         let row = row("pod-a3", Expect::Answered, Some(Source::Client));
         let mut late = by("pod-a1", "10.244.1.13");
@@ -317,6 +337,7 @@ mod tests {
     fn silence_is_only_silence_when_no_pod_got_anything() {
         let attempts = [Attempt {
             outcome: Outcome::Silent,
+            port: None,
             took: Duration::from_millis(900),
         }];
         let silent = row("outside", Expect::Silent, None);
@@ -333,6 +354,7 @@ mod tests {
         let after = |outcome, ms| {
             [Attempt {
                 outcome,
+                port: None,
                 took: Duration::from_millis(ms),
             }]
         };
