@@ -331,7 +331,7 @@ fn programmed_and_quiet() {
             .lines()
             .filter(|line| line.contains("-j PORTOLAN-"))
             .count(),
-        10,
+        11,
         "{saved}"
     );
     let before = (saved, output_of("ip6tables-save", &[]));

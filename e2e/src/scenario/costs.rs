@@ -171,7 +171,7 @@ fn judge_restarts(checks: &mut Checks, counted: &[Counted]) {
 
 /// What there are many of goes into few messages, and what rules need does not grow.
 fn judge_bulk(checks: &mut Checks, small: &Counted, large: &Counted) {
-    let servers = large.whole.of(OpKind::Ipvs);
+    let servers = large.whole.of(OpKind::Ipvs) + large.whole.of(OpKind::Scheduler);
     let entries = large.whole.of(OpKind::Set);
     let messages = large.whole.sent.writes.saturating_sub(servers);
     checks.require(

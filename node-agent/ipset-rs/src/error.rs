@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// The socket failed. The next call opens another one.
     #[error("ipset socket: {0}")]
-    Socket(#[from] netlink_blocking::Error),
+    Socket(netlink_blocking::Error),
     /// The kernel changed its sets during each of several attempts to list them.
     #[error(
         "ipset: {request}: the list changed while it was read, {attempts} times in a row: which \
@@ -70,6 +70,12 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
+}
+
+impl From<netlink_blocking::Error> for Error {
+    fn from(error: netlink_blocking::Error) -> Self {
+        Self::Socket(error)
+    }
 }
 
 impl From<netlink_packet_core::DecodeError> for Error {

@@ -138,7 +138,7 @@ impl Kernel for State {
         if let Request::List { name, detail } = &request {
             let name = name.as_ref().map(|name| name.as_str());
             let parts = self.list(name, *detail);
-            if name.is_some() && parts.is_empty() {
+            if name.is_some() && parts.is_empty() && !answers.is_listing() {
                 return acknowledge(answers, sequence, &ENOENT.into());
             }
             let datagrams = parts

@@ -62,7 +62,7 @@ pub use request::{CreateOptions, Detail, Request, Revisions};
 #[cfg(feature = "socket")]
 pub use error::Error;
 #[cfg(feature = "socket")]
-pub use netlink_blocking::{Counters, Outgoing};
+pub use netlink_blocking::{Counters, Error as SocketError, Outgoing};
 #[cfg(feature = "socket")]
 pub use socket::{Set, Socket};
 

@@ -78,7 +78,7 @@ pub use traffic::Traffic;
 #[cfg(feature = "socket")]
 pub use error::Error;
 #[cfg(feature = "socket")]
-pub use netlink_blocking::{Counters, Outgoing};
+pub use netlink_blocking::{Counters, Error as SocketError, Outgoing};
 #[cfg(feature = "socket")]
 pub use socket::{DEFAULT_PER_SEND, MAX_PER_SEND, Socket};
 

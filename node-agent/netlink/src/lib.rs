@@ -12,7 +12,7 @@
 #![deny(missing_docs)]
 // Outside of tests: bytes come from anybody.
 #![cfg_attr(
-    not(any(test, feature = "testing")),
+    not(test),
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
 )]
 

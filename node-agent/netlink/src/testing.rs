@@ -4,7 +4,12 @@
 //! - an answer that finds no room is dropped, and the next receive call fails with `ENOBUFS`, before what was queued
 //!   earlier can be read;
 //! - a list goes on only as it is read, and while it does no other begins on that socket (`EBUSY`).
-#![allow(clippy::expect_used, reason = "a test is to fail")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test is to fail"
+)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -82,9 +87,15 @@ impl Answers {
         self.push(message(NLMSG_ERROR, 0, sequence, &payload));
     }
 
+    /// Whether a list is being read, while which the kernel begins no other.
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        !self.list.is_empty()
+    }
+
     /// Begins a list of these datagrams of whole messages, or refuses it (`EBUSY`) while another is read.
     pub fn list(&mut self, sequence: u32, datagrams: impl IntoIterator<Item = Vec<u8>>) {
-        if !self.list.is_empty() {
+        if self.is_listing() {
             return self.acknowledge(sequence, EBUSY, &[]);
         }
         let changed = if self.list_changed {

@@ -3,7 +3,7 @@
 //!
 //! `Desired` says what the kernel should hold, `Observed` what it holds, and [`diff()`] lists the
 //! operations between them in phases whose order keeps traffic flowing. Nothing here opens a
-//! socket or asks a clock; [`ModelKernel`] answers operations as the real kernel would, for tests.
+//! socket or asks a clock; `ModelKernel` (feature `testing`) answers operations as the real kernel would.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -31,6 +31,9 @@ pub const LONG: &[(&str, &str)] = &[
     ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
 ];
 
+/// Tests that read documents, and the tests that documents name.
+pub const DOCUMENTS: Targets = Targets::Named(&["documents", "invariants"]);
+
 /// All of them.
 pub const TIERS: &[Tier] = &[
     Tier {
@@ -108,14 +111,9 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-e2e", Targets::Library),
             Work::Tests(
                 "portolan-e2e",
-                Targets::Named(&[
-                    "chart_readme",
-                    "dependencies",
-                    "invariants",
-                    "licences",
-                    "monitoring",
-                ]),
+                Targets::Named(&["chart_readme", "dependencies", "licences", "monitoring"]),
             ),
+            Work::Tests("portolan-e2e", DOCUMENTS),
             Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),
             Work::Tests("portolan-e2e", Targets::Named(&["trust"])),
         ],

@@ -6,7 +6,7 @@ mod list;
 use clap::ValueEnum as _;
 
 use crate::tools::Release;
-pub use list::{LONG, TIERS};
+pub use list::{DOCUMENTS, LONG, TIERS};
 
 /// One thing that `cargo verify` runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

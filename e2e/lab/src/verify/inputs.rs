@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use super::machine::Machine;
 use super::scenarios::{self, Uses};
 use super::workspace::Workspace;
-use crate::tiers::{Targets, Work};
+use crate::tiers::{DOCUMENTS, Targets, Work};
 use crate::tools;
 
 /// The programs that scenarios and demos start.
@@ -202,6 +202,11 @@ impl Inputs<'_> {
             }));
         }
         self.add_mentioned(&mut found, Reach::Read);
+        if package == "portolan-e2e" && targets == DOCUMENTS {
+            let in_tests = |path: &Path| path.iter().any(|part| part == "tests");
+            let read = |path: &&Path| is_prose(path) || in_tests(path);
+            found.extend(self.below("").filter(read));
+        }
         found
     }
 

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Family, LocalDetection, Settings};
 
-pub use nat::MASQUERADE_PORTS;
 pub use observed::ObservedRules;
 pub use restore::{cleanup_text, restore_text};
 

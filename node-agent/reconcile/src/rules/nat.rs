@@ -8,13 +8,13 @@ use portolan_plan::{Family, Settings};
 use super::{CHAIN_PREFIX, Jump, Table, mark, set};
 use crate::set::SetRole;
 
-/// Where masqueraded connections come from: below the ports that the node's own connections have
-/// (`net.ipv4.ip_local_port_range`, from 32768 unless somebody changed it).
+/// Where masqueraded connections come from: below node ports (from 30000) and below the ports that the node's own
+/// connections have (`net.ipv4.ip_local_port_range`, from 32768), unless either was changed.
 ///
 /// The node of an endpoint may remember a connection of this node to one of its node ports. IPVS there takes every
 /// packet from that endpoint to the same address and port for its answer, without asking connection tracking, and gives
 /// it the node port as its source. A masqueraded connection from that port would never be answered.
-pub const MASQUERADE_PORTS: RangeInclusive<u16> = 1024..=32_767;
+const MASQUERADE_PORTS: RangeInclusive<u16> = 1024..=29_999;
 
 pub(super) const JUMPS: &[Jump] = &[
     Jump {

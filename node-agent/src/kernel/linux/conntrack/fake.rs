@@ -54,7 +54,7 @@ impl Kernel for State {
         let is_named = |flow: &Flow| {
             let mut named = Vec::new();
             Request::Delete(flow).encode(sequence, false, &mut named);
-            named[16..] == *asked.payload
+            named[4..6] == asked.header.message_type.to_ne_bytes() && named[16..] == *asked.payload
         };
         let before = self.flows.len();
         self.flows.retain(|flow| !is_named(flow));

@@ -39,7 +39,8 @@ impl Conntrack {
     /// This process may not use it.
     pub fn open() -> Result<Self, KernelError> {
         let channel = Channel::open(NETLINK_NETFILTER);
-        let channel = channel.map_err(|e| KernelError::new("open connection tracking", &e))?;
+        let channel =
+            channel.map_err(|e| KernelError::new("open connection tracking", &Error::from(e)))?;
         Ok(Self::over(channel))
     }
 

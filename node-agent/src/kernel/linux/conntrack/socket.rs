@@ -22,10 +22,16 @@ const ENOENT: i32 = 2;
 pub(super) enum Error {
     /// The socket failed.
     #[error("netlink socket: {0}")]
-    Socket(#[from] SocketError),
+    Socket(SocketError),
     /// The kernel refused.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     Kernel(i32),
+}
+
+impl From<SocketError> for Error {
+    fn from(error: SocketError) -> Self {
+        Self::Socket(error)
+    }
 }
 
 impl From<DecodeError> for Error {
