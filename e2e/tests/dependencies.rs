@@ -224,6 +224,34 @@ fn a_pattern_matches_whole_names_or_what_begins_like_it() {
     assert!(matches(NETLINK, "netlink-sys") && matches(NETLINK, "rtnetlink"));
 }
 
+/// Fakes and generators of values are for tests.
+#[test]
+fn programs_as_they_are_shipped_have_no_feature_for_tests() {
+    for (program, part) in [
+        ("portolan-agent", "portolan-reconcile v"),
+        ("portolan-controller", "portolan-plan v"),
+    ] {
+        let words = [
+            "tree",
+            "--offline",
+            "--package",
+            program,
+            "--edges",
+            "normal,build",
+        ];
+        let format = ["--prefix", "none", "--format", "{p} {f}"];
+        let tree = Program::Cargo.run(&[&words[..], &format].concat()).unwrap();
+        assert!(tree.lines().any(|line| line.starts_with(part)), "{tree}");
+        let for_tests = |line: &&str| {
+            let features = line.trim_end_matches(" (*)").rsplit(' ').next();
+            let mut features = features.unwrap_or_default().split(',');
+            features.any(|feature| matches!(feature, "testing" | "strategies"))
+        };
+        let found: Vec<_> = tree.lines().filter(for_tests).collect();
+        assert_eq!(found, Vec::<&str>::new(), "{program}");
+    }
+}
+
 /// Else cargo would compile most of the tree twice: once for tests, once for the programs that scenarios start.
 #[test]
 fn programs_and_tests_need_the_same_features() {

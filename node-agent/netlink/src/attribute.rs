@@ -64,7 +64,7 @@ pub fn put_text(buffer: &mut Vec<u8>, kind: u16, text: &str) -> Result<(), Encod
 }
 
 /// Appends an attribute whose value is written by `content`, in place. After an error the buffer holds
-/// a part of it: whoever made the message takes that back.
+/// a part of it, which the caller has to remove.
 ///
 /// # Errors
 /// That of `content`, or the whole is too long.
@@ -90,7 +90,7 @@ pub fn put_nested(
     Ok(())
 }
 
-/// Appends attributes that were kept because nobody here knows them.
+/// Appends attributes that were kept because their kind is unknown.
 ///
 /// # Errors
 /// One is too long.

@@ -1,4 +1,4 @@
-//! Failures of the socket itself. What the kernel refuses is the business of whoever asked.
+//! Failures of the socket itself. An error number of the kernel is left to the caller.
 
 use std::io;
 use std::sync::Arc;

@@ -25,11 +25,11 @@ use crate::transport::Transport;
 const MULTI: u16 = 2;
 
 /// A signal interrupted a call.
-pub const EINTR: i32 = 4;
+const EINTR: i32 = 4;
 /// Nothing came in time.
-pub const EAGAIN: i32 = 11;
+const EAGAIN: i32 = 11;
 /// Another list is being read.
-pub const EBUSY: i32 = 16;
+const EBUSY: i32 = 16;
 /// There was no room.
 pub const ENOBUFS: i32 = 105;
 

@@ -166,7 +166,7 @@ fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
     assert_eq!(lacks(&document), None);
 }
 
-/// Whoever reads rules looks into each of these.
+/// Readers of rules look into each of these tables.
 #[test]
 fn the_tables_that_are_named_are_those_of_the_rules() {
     for family in Family::BOTH {

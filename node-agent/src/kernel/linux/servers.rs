@@ -177,7 +177,7 @@ fn explain(op: &IpvsOp, error: &ipvs_rs::Error) -> KernelError {
 /// The kernel's modules that are there, with what they show.
 const MODULES: &str = "/sys/module";
 
-/// Whether an operation needs a scheduler that was there when it was asked for, and that somebody removed since. It is
+/// Whether an operation needs a scheduler that was there when it was asked for, and that was removed since. It is
 /// not sent then: IPVS would load the module itself.
 fn lacks_scheduler(op: &IpvsOp, modules: &Path) -> bool {
     scheduler(op).is_some_and(|name| blocks_when_loaded(name, modules))
