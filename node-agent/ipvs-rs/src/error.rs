@@ -49,7 +49,7 @@ pub enum Error {
     /// The kernel changed its tables during each of several attempts to list them.
     #[error(
         "{request}: the list changed while it was read, {attempts} times in a row: which other \
-         program changes virtual servers all the time?"
+         program, in this or another network namespace, changes virtual servers all the time?"
     )]
     Interrupted {
         /// What was asked.

@@ -191,10 +191,43 @@ fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
     assert_eq!(
         error.to_string(),
         "list real servers of tcp 10.96.0.1:80: the list changed while it was read, 5 times in a \
-         row: which other program changes virtual servers all the time?"
+         row: which other program, in this or another network namespace, changes virtual servers all the time?"
     );
     assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
     assert_eq!(kernel.lock().opened, 1, "the socket is in order");
+}
+
+/// As the kernel does when a virtual server is deleted in another network namespace meanwhile.
+#[test]
+fn a_list_of_virtual_servers_that_lacks_some_is_read_again() {
+    let kernel = FakeKernel::default();
+    let mut socket = open(&kernel);
+    let all: Vec<_> = (1..=10).map(key).collect();
+    let requests = all
+        .iter()
+        .map(|key| Request::NewService(Service::new(*key, "rr")));
+    let results = socket.execute(&requests.collect::<Vec<_>>(), 64);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    for torn in [
+        [Fault::LeftOut(0), Fault::None],
+        [Fault::None, Fault::LeftOut(2)],
+        [Fault::LeftOut(1), Fault::LeftOut(2)],
+    ] {
+        fail(&kernel, &torn);
+        let found = socket.services().unwrap();
+        let found: Vec<_> = found.iter().map(|service| service.key).collect();
+        assert_eq!(found, all, "{torn:?}");
+    }
+    let never = [0, 1, 0, 1, 0].map(Fault::LeftOut);
+    fail(&kernel, &never);
+    let error = socket.services().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("list virtual servers: the list changed while it was read, 5 times"),
+        "{error}"
+    );
+    assert_eq!(socket.services().unwrap().len(), 10);
 }
 
 /// What was written ahead for the old number of the family, and with sequence numbers that the look-up of the
@@ -240,6 +273,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         Just(Fault::NoMemory),
         (0_usize..4).prop_map(Fault::AnswersLost),
         Just(Fault::ListChanged),
+        (0_usize..4).prop_map(Fault::LeftOut),
         (0_usize..4).prop_map(Fault::Silent),
         (0_usize..4).prop_map(Fault::Cut),
     ]

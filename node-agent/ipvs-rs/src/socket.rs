@@ -95,20 +95,39 @@ impl Socket {
 
     /// All virtual servers, those of others included.
     ///
+    /// The list is read until two readings in a row name the same ones. The kernel goes on with a list by counting
+    /// entries (`ip_vs_genl_dump_services`), on many kernels those of all network namespaces: a virtual server that
+    /// comes or goes meanwhile, in any of them, makes it give another one twice or not at all, without saying so.
+    ///
     /// # Errors
     /// The kernel refused, the socket failed, or the list changed each time it was read.
     pub fn services(&mut self) -> Result<Vec<Service>, Error> {
+        let mut before = self.services_once()?;
+        for _ in 1..DUMP_ATTEMPTS {
+            let again = self.services_once()?;
+            let keys = again.iter().map(|service| service.key);
+            if keys.eq(before.iter().map(|service| service.key)) {
+                return Ok(again);
+            }
+            before = again;
+        }
+        Err(Error::Interrupted {
+            request: Box::new(Request::GetServices),
+            attempts: DUMP_ATTEMPTS,
+        })
+    }
+
+    /// The list as the kernel gives it, which may lack some, in the order of keys and each once.
+    fn services_once(&mut self) -> Result<Vec<Service>, Error> {
         let replies = self.ask(&Request::GetServices)?;
-        Ok(replies
-            .into_iter()
-            .filter_map(|reply| {
-                if let Reply::Service(s) = reply {
-                    Some(s)
-                } else {
-                    None
-                }
-            })
-            .collect())
+        let services = replies.into_iter().filter_map(|reply| match reply {
+            Reply::Service(service) => Some(service),
+            _ => None,
+        });
+        let mut services: Vec<_> = services.collect();
+        services.sort_unstable_by_key(|service| service.key);
+        services.dedup_by_key(|service| service.key);
+        Ok(services)
     }
 
     /// One virtual server.

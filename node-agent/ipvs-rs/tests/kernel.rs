@@ -12,6 +12,7 @@
 )]
 
 mod kernel_errors;
+mod kernel_lists;
 mod kernel_runner;
 mod kernel_timeouts;
 
@@ -63,6 +64,10 @@ const TESTS: &[Test] = &[
     (
         "a_thousand_services_with_ten_servers",
         a_thousand_services_with_ten_servers,
+    ),
+    (
+        "lists_are_whole_while_other_namespaces_change",
+        kernel_lists::lists_are_whole_while_other_namespaces_change,
     ),
     (
         "foreign_firewall_mark_services_are_listed",

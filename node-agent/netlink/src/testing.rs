@@ -46,6 +46,8 @@ pub enum Fault {
     AnswersLost(usize),
     /// A list changes while it is read.
     ListChanged,
+    /// A list leaves out its datagram behind this many, and the kernel does not say so.
+    LeftOut(usize),
     /// The kernel falls silent behind this many datagrams.
     Silent(usize),
     /// The datagram behind this many is cut in the middle of a message.
@@ -71,6 +73,7 @@ pub struct Answers {
     /// What is left of the list that is being read.
     list: VecDeque<Vec<u8>>,
     list_changed: bool,
+    left_out: Option<usize>,
 }
 
 impl Answers {
@@ -104,7 +107,10 @@ impl Answers {
             0
         };
         let flags = MULTI | changed;
-        for mut datagram in datagrams {
+        for (place, mut datagram) in datagrams.into_iter().enumerate() {
+            if self.left_out == Some(place) {
+                continue;
+            }
             let mut start = 0;
             while let Some(header) = datagram.get_mut(start..).filter(|rest| rest.len() >= 16) {
                 header[6..8].copy_from_slice(&flags.to_ne_bytes());
@@ -222,6 +228,10 @@ impl<K: Kernel> Transport for FakeTransport<K> {
             _ => {}
         }
         self.answers.list_changed = self.fault == Fault::ListChanged;
+        self.answers.left_out = match self.fault {
+            Fault::LeftOut(behind) => Some(behind),
+            _ => None,
+        };
         for message in messages(datagram) {
             let message = message.expect("messages are whole");
             shared.kernel.handle(&message, &mut self.answers);

@@ -1,0 +1,67 @@
+//! Lists that are read while other network namespaces change: the kernel may number entries of all namespaces together.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ipvs_rs::{Error, Protocol, Request, Service, ServiceKey, Socket};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::execute;
+
+/// Enough for a list of several datagrams.
+const OURS: u32 = 1000;
+const OTHERS: u32 = 400;
+const PAUSE: Duration = Duration::from_millis(50);
+const LASTS: Duration = Duration::from_secs(3);
+
+fn keys(first: [u8; 4], number: u32) -> impl Iterator<Item = ServiceKey> {
+    let first = u32::from(Ipv4Addr::from(first));
+    (0..number).map(move |n| {
+        let address = Ipv4Addr::from(first.wrapping_add(n));
+        ServiceKey::address(Protocol::Tcp, address.into(), 80)
+    })
+}
+
+/// Adds and deletes virtual servers of a namespace of its own, with pauses that a list fits into, until told to stop.
+fn change(stop: &AtomicBool) {
+    unshare(CloneFlags::CLONE_NEWNET).unwrap();
+    let mut socket = Socket::open().unwrap();
+    let add = keys([10, 112, 0, 0], OTHERS).map(|key| Request::NewService(Service::new(key, "rr")));
+    let delete = keys([10, 112, 0, 0], OTHERS).map(Request::DelService);
+    let (add, delete): (Vec<_>, Vec<_>) = (add.collect(), delete.collect());
+    while !stop.load(Ordering::Relaxed) {
+        execute(&mut socket, &add);
+        std::thread::sleep(PAUSE);
+        execute(&mut socket, &delete);
+        std::thread::sleep(PAUSE);
+    }
+}
+
+pub(crate) fn lists_are_whole_while_other_namespaces_change() {
+    let mut socket = Socket::open().unwrap();
+    let add = keys([10, 96, 0, 0], OURS).map(|key| Request::NewService(Service::new(key, "rr")));
+    execute(&mut socket, &add.collect::<Vec<_>>());
+    let stop = AtomicBool::new(false);
+    let mut whole = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| change(&stop));
+        let begin = Instant::now();
+        let mut read = || match socket.services() {
+            Ok(found) => {
+                whole += 1;
+                (found.len() != OURS as usize).then_some(found.len())
+            }
+            // It says that it could not read the list, which is no wrong list.
+            Err(Error::Interrupted { .. }) => None,
+            Err(error) => panic!("{error}"),
+        };
+        let mut torn = None;
+        while torn.is_none() && begin.elapsed() < LASTS {
+            torn = read();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(torn, None, "after {whole} lists");
+    });
+    assert!(whole > 10, "{whole} whole lists");
+}
